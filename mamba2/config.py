@@ -5,6 +5,7 @@ import math
 import tomllib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ FEATURES = ("ret", "range", "body", "loc", "vol_z", "log_s", "tod_sin", "tod_cos
 """The bar features there are, in their order."""
 
 TARGETS = ("return", "range")
-"""What can be forecast: the log return and the log range of the bar one horizon ahead, both divided by the volatility."""
+"""What can be forecast: the log return and the log range of the bar one horizon ahead, both over the volatility."""
 
 
 def _require(holds: bool, message: str) -> None:
@@ -89,7 +90,7 @@ class ModelConfig:
         for name in ("dt_init", "A_init"):
             pair = getattr(self, name)
             _require(
-                _is_range(pair) and 0 < pair[0] and math.isfinite(pair[1]),
+                _is_range(pair) and pair[0] > 0 and math.isfinite(pair[1]),
                 f"{name} = {pair} is not (low, high) with 0 < low <= high < inf.",
             )
         for name, values in (("D", ("head", "channel", "none")), ("norm", ("after gate", "before gate", "none"))):
@@ -97,7 +98,7 @@ class ModelConfig:
         _require(self.norm_eps > 0, f"norm_eps = {self.norm_eps} is not positive.")
         levels = (0.0, *self.quantiles, 1.0)
         _require(
-            len(levels) > 2 and all(low < high for low, high in zip(levels, levels[1:], strict=False)),
+            len(levels) > 2 and all(low < high for low, high in pairwise(levels)),
             f"quantiles = {self.quantiles} are not ascending within (0, 1).",
         )
 
@@ -139,7 +140,7 @@ class DataConfig:
     warm_up: int = 60
     """First bars of a contract, which the features need to settle: no window starts in them."""
     max_gap: float | None = None
-    """Minutes between two bars that still belong together; when not given 30, an hour for 1h and four days for 1d bars."""
+    """Minutes between two bars that still belong together; not given: 30, an hour for 1h and four days for 1d bars."""
     validation_fraction: float = 0.2
     """The last part in time, held back; 0 for none."""
 

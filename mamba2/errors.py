@@ -7,7 +7,7 @@
     ├── CheckpointError  a checkpoint cannot be written or read
     └── TrainingError    training cannot go on: a loss or a gradient is not finite
 
-The first line of a message is the whole story (where: what must hold; what was got; what to do) and is what a command prints.
+The first line of a message says where, what must hold, what was got and what to do: the one a command prints.
 """
 
 

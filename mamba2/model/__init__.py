@@ -1,0 +1,1 @@
+"""Parameters around the maths: a block, a stack of blocks, a forecaster."""

@@ -1,0 +1,66 @@
+"""The residual stack of blocks."""
+
+from collections.abc import Iterable, Iterator
+from typing import Any, cast
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from mamba2.config import ModelConfig
+from mamba2.errors import ShapeError
+from mamba2.model.block import BlockState, Mamba2Block
+from mamba2.ops.norm import rms_norm
+from mamba2.shapes import shaped
+
+BackboneState = tuple[BlockState, ...]
+"""One state a block, first block first."""
+
+
+class Backbone(nn.Module):
+    """x ← x + block(rms_norm(x)) for each block, then a last norm."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.config = config
+        blocks = [Mamba2Block(config) for _ in range(config.layers)]
+        self.norm_weights = nn.ParameterList(torch.ones(config.d_model) for _ in range(config.layers))
+        self.last_norm_weight = nn.Parameter(torch.ones(config.d_model))
+        self.blocks = nn.ModuleList(blocks)
+        with torch.no_grad():
+            # The residual stream sums `layers` outputs; their variance must not grow with depth (GPT-2, section 2.3).
+            for block in blocks:
+                block.out_proj.weight.mul_(config.layers**-0.5)
+
+    def initial_state(self, batch: int) -> BackboneState:
+        """The state before the first time step."""
+        return tuple(block.initial_state(batch) for block in self._blocks())
+
+    @shaped
+    def forward(
+        self, x: Float[Tensor, "batch time d_model"], state: BackboneState
+    ) -> tuple[Float[Tensor, "batch time d_model"], BackboneState]:
+        """Any number of time steps at once, going on from `state`."""
+        return self._run(x, state, self.blocks)
+
+    @shaped
+    def step(
+        self, x: Float[Tensor, "batch 1 d_model"], state: BackboneState
+    ) -> tuple[Float[Tensor, "batch 1 d_model"], BackboneState]:
+        """One time step."""
+        return self._run(x, state, [block.step for block in self._blocks()])
+
+    def _blocks(self) -> Iterator[Mamba2Block]:
+        return cast("Iterator[Mamba2Block]", iter(self.blocks))
+
+    def _run(
+        self, x: Float[Tensor, "batch time d_model"], state: BackboneState, blocks: Iterable[Any]
+    ) -> tuple[Float[Tensor, "batch time d_model"], BackboneState]:
+        if len(state) != len(self.blocks):
+            raise ShapeError(f"Backbone: axis 'layer' is {len(state)} in state but {len(self.blocks)} in the model.")
+        after = []
+        for block, weight, before in zip(blocks, self.norm_weights, state, strict=True):
+            y, new = block(rms_norm(x, weight, eps=self.config.norm_eps), before)
+            x = x + y
+            after.append(new)
+        return rms_norm(x, self.last_norm_weight, eps=self.config.norm_eps), tuple(after)

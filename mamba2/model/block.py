@@ -1,0 +1,138 @@
+"""One Mamba-2 block: projections, convolution, scan and gated norm around one state."""
+
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from mamba2.config import ModelConfig
+from mamba2.ops.conv import causal_conv1d, causal_conv1d_step
+from mamba2.ops.norm import gated_rms_norm
+from mamba2.ops.scan import prepare_scan_input, scan_chunked, scan_step
+from mamba2.shapes import shaped
+
+
+class BlockState(NamedTuple):
+    """All that a block remembers of the past; a value that goes in and comes out, never edited in place."""
+
+    conv: Float[Tensor, "batch width-1 conv"]
+    """The last inputs of the convolution."""
+    ssm: Float[Tensor, "batch head channel state"]
+    """The state of the recurrence, float32 or wider."""
+
+
+class Mamba2Block(nn.Module):
+    """The Mamba-2 block of arXiv 2405.21060, figure 6: training, prefill and single steps are one function.
+
+    u → (gate, xBC, dt) → causal convolution and silu on xBC → scan, plus D·x → gated norm → output projection
+    """
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.in_proj = nn.Linear(config.d_model, sum(config.projection), bias=config.bias)
+        self.conv_weight = nn.Parameter(_uniform((config.d_xBC, config.d_conv), config.d_conv**-0.5))
+        self.conv_bias = nn.Parameter(_uniform((config.d_xBC,), config.d_conv**-0.5)) if config.conv_bias else None
+        self.A_log = nn.Parameter(torch.empty(config.n_heads).uniform_(*config.A_init).log())
+        self.dt_bias = nn.Parameter(_initial_dt_bias(config))
+        width_of_D = {"head": config.n_heads, "channel": config.d_inner, "none": 0}[config.D]
+        self.D = nn.Parameter(torch.ones(width_of_D)) if width_of_D else None
+        self.norm_weight = nn.Parameter(torch.ones(config.d_inner)) if config.norm != "none" else None
+        self.out_proj = nn.Linear(config.d_inner, config.d_model, bias=config.bias)
+
+    def initial_state(self, batch: int) -> BlockState:
+        """The state before the first time step: zeros, beside the parameters and in their dtype, at least float32."""
+        config, like = self.config, self.A_log
+        wide = torch.promote_types(like.dtype, torch.float32)
+        return BlockState(
+            torch.zeros(batch, config.d_conv - 1, config.d_xBC, dtype=like.dtype, device=like.device),
+            torch.zeros(batch, config.n_heads, config.headdim, config.d_state, dtype=wide, device=like.device),
+        )
+
+    @shaped
+    def forward(
+        self, u: Float[Tensor, "batch time d_model"], state: BlockState
+    ) -> tuple[Float[Tensor, "batch time d_model"], BlockState]:
+        """Any number of time steps at once, going on from `state`.
+
+        Raises:
+            ShapeError: the input or the state does not have this block's sizes.
+        """
+        return self._run(u, state, causal_conv1d, partial(scan_chunked, chunk=self.config.chunk))
+
+    @shaped
+    def step(
+        self, u: Float[Tensor, "batch 1 d_model"], state: BlockState
+    ) -> tuple[Float[Tensor, "batch 1 d_model"], BlockState]:
+        """One time step.
+
+        Raises:
+            ShapeError: the input or the state does not have this block's sizes.
+        """
+        return self._run(u, state, causal_conv1d_step, scan_step)
+
+    def _run(
+        self,
+        u: Float[Tensor, "batch time d_model"],
+        state: BlockState,
+        conv: Callable[..., tuple[Tensor, Tensor]],
+        scan: Callable[..., tuple[Tensor, Tensor]],
+    ) -> tuple[Float[Tensor, "batch time d_model"], BlockState]:
+        gate, xBC, dt = self.in_proj(u).split(self.config.projection, dim=-1)
+        xBC, past = conv(xBC, self.conv_weight, self.conv_bias, state.conv)
+        x, B, C = self._split(F.silu(xBC))
+        inputs = prepare_scan_input(x, dt, self.A_log, B, C, self.dt_bias, dt_range=self.config.dt_range)
+        y, ssm = scan(*inputs, state.ssm)
+        y = self._normed((y + self._skip(x)).flatten(2), gate)
+        return self.out_proj(y.to(u.dtype)), BlockState(past, ssm)
+
+    def _split(
+        self, xBC: Float[Tensor, "batch time conv"]
+    ) -> tuple[
+        Float[Tensor, "batch time head channel"],
+        Float[Tensor, "batch time group state"],
+        Float[Tensor, "batch time group state"],
+    ]:
+        config = self.config
+        per_state = config.n_groups * config.d_state
+        x, B, C = xBC.split((config.d_inner, per_state, per_state), dim=-1)
+        batch_time = xBC.shape[:2]
+        return (
+            x.reshape(*batch_time, config.n_heads, config.headdim),
+            B.reshape(*batch_time, config.n_groups, config.d_state),
+            C.reshape(*batch_time, config.n_groups, config.d_state),
+        )
+
+    def _skip(self, x: Float[Tensor, "batch time head channel"]) -> Tensor | float:
+        return 0.0 if self.D is None else self.D.view(self.config.n_heads, -1) * x
+
+    def _normed(
+        self, y: Float[Tensor, "batch time d_inner"], gate: Float[Tensor, "batch time d_inner"]
+    ) -> Float[Tensor, "batch time d_inner"]:
+        config = self.config
+        if self.norm_weight is None:
+            return y * F.silu(gate)
+        return gated_rms_norm(
+            y,
+            gate,
+            self.norm_weight,
+            n_groups=config.n_groups,
+            eps=config.norm_eps,
+            before_gate=config.norm == "before gate",
+        )
+
+
+def _uniform(shape: tuple[int, ...], bound: float) -> Tensor:
+    return torch.empty(shape).uniform_(-bound, bound)
+
+
+def _initial_dt_bias(config: ModelConfig) -> Float[Tensor, " head"]:
+    """softplus(dt_bias) log-uniform in dt_init: dt_bias = dt + log(1 - exp(-dt))."""
+    low, high = config.dt_init
+    dt = torch.empty(config.n_heads).uniform_(math.log(low), math.log(high)).exp()
+    return dt + torch.log(-torch.expm1(-dt))

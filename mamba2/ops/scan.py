@@ -1,0 +1,166 @@
+"""The state-space recurrence of Mamba-2, step by step and in chunks (Dao & Gu 2024, arXiv 2405.21060).
+
+S[t] = exp(dt[t]·A) S[t-1] + dt[t]·x[t] ⊗ B[t]        y[t] = S[t] C[t]
+
+A head reads B and C of its group: heads g·(heads/groups) … (g+1)·(heads/groups) - 1 share group g.
+"""
+
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor
+
+from mamba2.errors import ConfigError
+from mamba2.shapes import shaped
+
+_NO_TRACE = -800.0
+"""exp of this is zero in float32 and float64; log decays below say the same and would cost the sums their digits."""
+
+
+class ScanInput(NamedTuple):
+    """What every scan takes, beside the state."""
+
+    x: Float[Tensor, "batch time head channel"]
+    """Already multiplied by dt."""
+    log_decay: Float[Tensor, "batch time head"]
+    """dt·A, never positive."""
+    B: Float[Tensor, "batch time group state"]
+    C: Float[Tensor, "batch time group state"]
+
+
+@shaped
+def prepare_scan_input(  # torchtyc: ignore[unresolved-arg]
+    x: Float[Tensor, "batch time head channel"],
+    dt: Float[Tensor, "batch time head"],
+    A_log: Float[Tensor, " head"],
+    B: Float[Tensor, "batch time group state"],
+    C: Float[Tensor, "batch time group state"],
+    dt_bias: Float[Tensor, " head"],
+    *,
+    dt_range: tuple[float, float],
+) -> ScanInput:
+    """Discretises the inputs, for every path.
+
+    dt ← clamp(softplus(dt + dt_bias), dt_range), x ← dt·x, log_decay = -dt·exp(A_log):
+    zero-order hold on A, Euler on B (arXiv 2405.21060, section 7). All results are float32 or wider.
+
+    >>> one, zero = torch.ones(1, 1, 1), torch.zeros(1)
+    >>> out = prepare_scan_input(one[..., None], one, zero, one[None], one[None], zero, dt_range=(0.0, 0.5))
+    >>> out.x.item(), out.log_decay.item()  # dt = softplus(1) = 1.31, limited to 0.5
+    (0.5, -0.5)
+    """
+    wide = torch.promote_types(x.dtype, torch.float32)
+    dt = F.softplus(dt.to(wide) + dt_bias.to(wide)).clamp(*dt_range)
+    log_decay = -dt * A_log.to(wide).exp()
+    return ScanInput(x.to(wide) * dt[..., None], log_decay, B.to(wide), C.to(wide))
+
+
+@shaped
+def scan_step(
+    x: Float[Tensor, "batch 1 head channel"],
+    log_decay: Float[Tensor, "batch 1 head"],
+    B: Float[Tensor, "batch 1 group state"],
+    C: Float[Tensor, "batch 1 group state"],
+    state: Float[Tensor, "batch head channel state"],
+) -> tuple[Float[Tensor, "batch 1 head channel"], Float[Tensor, "batch head channel state"]]:
+    """One time step: S ← exp(log_decay) S + x ⊗ B, y = S C.
+
+    Raises:
+        ConfigError: the heads are not a multiple of the groups.
+    """
+    per_group = _heads_per_group(x, B)
+    B, C = (each[:, 0].repeat_interleave(per_group, dim=1).unsqueeze(2) for each in (B, C))
+    state = log_decay[:, 0, :, None, None].exp() * state + x[:, 0, :, :, None] * B
+    return (state * C).sum(-1).unsqueeze(1), state
+
+
+@shaped
+def scan_sequential(
+    x: Float[Tensor, "batch time head channel"],
+    log_decay: Float[Tensor, "batch time head"],
+    B: Float[Tensor, "batch time group state"],
+    C: Float[Tensor, "batch time group state"],
+    state: Float[Tensor, "batch head channel state"],
+) -> tuple[Float[Tensor, "batch time head channel"], Float[Tensor, "batch head channel state"]]:
+    """The recurrence, time step after time step: the reference that every other form is judged by.
+
+    Raises:
+        ConfigError: the heads are not a multiple of the groups.
+    """
+    ys = [x[:, :0]]
+    for t in range(x.shape[1]):
+        now = slice(t, t + 1)
+        y, state = scan_step(x[:, now], log_decay[:, now], B[:, now], C[:, now], state)
+        ys.append(y)
+    return torch.cat(ys, dim=1), state
+
+
+@shaped
+def scan_chunked(
+    x: Float[Tensor, "batch time head channel"],
+    log_decay: Float[Tensor, "batch time head"],
+    B: Float[Tensor, "batch time group state"],
+    C: Float[Tensor, "batch time group state"],
+    state: Float[Tensor, "batch head channel state"],
+    *,
+    chunk: int,
+) -> tuple[Float[Tensor, "batch time head channel"], Float[Tensor, "batch head channel state"]]:
+    """The same recurrence in matrix products over chunks of time, for any length and any chunk.
+
+    With L[t,s] = exp(Σ log_decay[s+1…t]), s ≤ t in one chunk, and S the state before it (section 6 of the paper):
+
+        y[t] = Σ_s L[t,s] (C[t]·B[s]) x[s] + exp(Σ log_decay[…t]) S C[t]
+
+    Raises:
+        ConfigError: the chunk is not positive, or the heads are not a multiple of the groups.
+    """
+    if chunk < 1:
+        raise ConfigError(f"scan_chunked: chunk must be at least 1; got {chunk}.")
+    batch, time, heads, channels = x.shape
+    groups, per_group = B.shape[2], _heads_per_group(x, B)
+    chunk = max(1, min(chunk, time))
+
+    def cut(tensor: Tensor, *axes: int) -> Tensor:
+        """Time into whole chunks; the last is filled up with zeros: no decay, no input."""
+        filled = F.pad(tensor, [0, 0] * (tensor.ndim - 2) + [0, -time % chunk])
+        return filled.reshape(batch, -1, chunk, *axes)
+
+    with torch.autocast(x.device.type, enabled=False):
+        x, B, C = cut(x, groups, per_group, channels), cut(B, *B.shape[2:]), cut(C, *C.shape[2:])
+        # float64: of two sums over a long chunk only the difference matters, which float32 would round away.
+        total = cut(log_decay, groups, per_group).double().clamp_min(_NO_TRACE).cumsum(2)
+        decay = _decay_matrix(total).to(x.dtype)
+        to_end = (total[:, :, -1:] - total).exp().to(x.dtype)
+        from_start = total.exp().to(x.dtype)
+
+        scores = torch.einsum("bctgn,bcsgn->bcgts", C, B)
+        y = torch.einsum("bcgts,bcgrts,bcsgrp->bctgrp", scores, decay, x)
+        inputs = torch.einsum("bcsgrp,bcsgr,bcsgn->bcgrpn", x, to_end, B)
+        state = state.to(x.dtype).reshape(batch, groups, per_group, channels, -1)
+        before = []
+        for index in range(x.shape[1]):
+            before.append(state)
+            state = from_start[:, index, -1, :, :, None, None] * state + inputs[:, index]
+        if before:
+            y = y + torch.einsum("bctgn,bctgr,bcgrpn->bctgrp", C, from_start, torch.stack(before, 1))
+        return y.reshape(batch, -1, heads, channels)[:, :time], state.reshape(batch, heads, channels, -1)
+
+
+def _decay_matrix(total: Float[Tensor, "batch chunks time group per_group"]) -> Tensor:
+    """L[t,s] = exp(total[t] - total[s]) for s ≤ t, else 0, as (batch, chunks, group, per_group, t, s)."""
+    total = total.permute(0, 1, 3, 4, 2)
+    future = torch.ones(total.shape[-1], total.shape[-1], dtype=torch.bool, device=total.device).triu(1)
+    # Masked before exp: after it, infinities times zero would reach the gradients.
+    return (total[..., :, None] - total[..., None, :]).masked_fill(future, -torch.inf).exp()
+
+
+def _heads_per_group(x: Tensor, B: Tensor) -> int:
+    heads, groups = x.shape[2], B.shape[2]
+    if groups == 0 or heads % groups:
+        # torchtyc draws sizes that divide by nothing
+        raise ConfigError(  # torchtyc: ignore[trace-error]
+            f"scan: heads must be a multiple of groups; x has {heads} heads, B has {groups} groups."
+        )
+    return heads // groups
