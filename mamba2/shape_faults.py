@@ -6,16 +6,21 @@ from itertools import permutations
 from types import UnionType
 from typing import Any, NamedTuple, Union, get_args, get_origin, get_type_hints
 
+from beartype import BeartypeConf
+from beartype.door import is_bearable
 from jaxtyping import AbstractArray
 from torch import Tensor, nn
 
+CONF = BeartypeConf(is_pep484_tower=True)
+"""A whole number is a float too."""
+
 
 class _Slot(NamedTuple):
-    """One tensor of a call: its name, its value and the annotation it has to fit."""
+    """One value of a call, a tensor or not: its name and the annotation it has to fit."""
 
     name: str
     value: Any
-    annotation: type[AbstractArray]
+    annotation: Any
 
 
 class _Bound(NamedTuple):
@@ -54,6 +59,10 @@ def _is_record(hint: Any) -> bool:
     return isinstance(hint, type) and issubclass(hint, tuple) and hasattr(hint, "_fields")
 
 
+def _is_array(hint: Any) -> bool:
+    return isinstance(hint, type) and issubclass(hint, AbstractArray)
+
+
 def _parts(hint: Any) -> Iterator[Any]:
     yield hint
     for part in get_args(hint):
@@ -61,26 +70,34 @@ def _parts(hint: Any) -> Iterator[Any]:
 
 
 def _slots(name: str, value: Any, hint: Any) -> Iterator[_Slot]:
-    """The tensors in a value, with their annotations: those of NamedTuples and tuples one by one."""
+    """A value and its annotation: those of NamedTuples, tuples and optional values part by part."""
     if get_origin(hint) in (Union, UnionType):
-        if value is not None:
-            chosen = [part for part in get_args(hint) if part is not type(None)]
-            yield from _slots(name, value, chosen[0])
-    elif isinstance(hint, type) and issubclass(hint, AbstractArray):
-        yield _Slot(name, value, hint)
-    elif _is_record(hint):
+        parts = [part for part in get_args(hint) if part is not type(None)]
+        if len(parts) == 1 and value is not None:
+            yield from _slots(name, value, parts[0])
+            return
+    elif _is_record(hint) and isinstance(value, hint):
         for field, inner in get_type_hints(hint).items():
-            yield from _slots(f"{name}.{field}", getattr(value, field, None), inner)
+            yield from _slots(f"{name}.{field}", getattr(value, field), inner)
+        return
     elif get_origin(hint) is tuple and isinstance(value, tuple):
         hints = get_args(hint)
         hints = hints[:1] * len(value) if hints[-1] is Ellipsis else hints
-        for index, (each, inner) in enumerate(zip(value, hints, strict=False)):
-            yield from _slots(f"{name}[{index}]", each, inner)
+        if len(hints) == len(value):
+            for index, (each, inner) in enumerate(zip(value, hints, strict=True)):
+                yield from _slots(f"{name}[{index}]", each, inner)
+            return
+    yield _Slot(name, value, hint)
 
 
 def _first_fault(where: str, slots: list[_Slot]) -> str | None:
     bindings: dict[str, _Bound] = {}
     for slot in slots:
+        if not _is_array(slot.annotation):
+            if is_bearable(slot.value, slot.annotation, conf=CONF):
+                continue
+            wanted = str(slot.annotation) if get_args(slot.annotation) else slot.annotation.__name__
+            return f"{where}: {slot.name} must be of type {wanted}; got {type(slot.value).__name__}."
         if (fault := _fault(slot, bindings)) is not None:
             lines = [f"{where}: {fault}", *_table(slot, bindings)]
             if (hint := _hint(slot, bindings)) is not None:
@@ -99,7 +116,7 @@ def _axes(annotation: type[AbstractArray]) -> list[str]:
 
 def _kind(slot: _Slot) -> str:
     """The annotation's dtype, in jaxtyping's words: Float, Int, Bool…"""
-    return slot.annotation.__name__.partition("[")[0]
+    return str(slot.annotation.__name__).partition("[")[0]
 
 
 def _expected(axis: str, bindings: dict[str, _Bound]) -> tuple[int, str] | None:
@@ -157,6 +174,10 @@ def _table(slot: _Slot, bindings: dict[str, _Bound]) -> list[str]:
     ]
 
 
+def _moved(order: tuple[int, ...]) -> list[int]:
+    return [place for place, axis in enumerate(order) if place != axis]
+
+
 def _hint(slot: _Slot, bindings: dict[str, _Bound]) -> str | None:
     """The likely slip, where one fits: a missing batch, a weight for an activation, transposed axes."""
     axes, value = _axes(slot.annotation), slot.value
@@ -178,8 +199,10 @@ def _hint(slot: _Slot, bindings: dict[str, _Bound]) -> str | None:
     if is_activation and len(shape) == 2 < len(axes):
         return f"{slot.name} looks like a weight, not an activation: was the layer passed in place of its output?"
     if len(shape) == len(axes):
-        for order in permutations(range(len(axes))):
+        for order in sorted(permutations(range(len(axes))), key=lambda order: len(_moved(order))):
             turned = tuple(shape[axis] for axis in order)
-            if turned != shape and fits(turned, sizes):
+            # Any batch would fit an axis of unknown size.
+            plausible = order[0] == 0 or all(sizes[axis] is not None for axis in _moved(order))
+            if turned != shape and plausible and fits(turned, sizes):
                 return f"the axes are transposed: {slot.name} fits as {turned}, {slot.name}.permute{order}."
     return None

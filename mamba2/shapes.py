@@ -21,7 +21,7 @@ from jaxtyping import TypeCheckError, jaxtyped
 from torch import Tensor, nn
 
 from mamba2.errors import ConfigError, ShapeError
-from mamba2.shape_faults import Contract
+from mamba2.shape_faults import CONF, Contract
 
 AXES = {
     "batch": "independent sequences",
@@ -71,11 +71,14 @@ def shaped(function: Callable[P, R], mode: Mode = MODE) -> Callable[P, R]:
     """
     if mode == "off":
         return function
-    checked = jaxtyped(typechecker=beartype)(function)
+    checked = jaxtyped(typechecker=beartype(conf=CONF))(function)
     contract = Contract(function)
     seen: set[Any] = set()
 
     def check(args: tuple[Any, ...], kwargs: dict[str, Any]) -> R:
+        # beartype does not look into NamedTuples.
+        if contract.has_records and (message := contract.argument_fault(args, kwargs)):
+            raise ShapeError(message)
         try:
             result: R = checked(*args, **kwargs)
         except TypeCheckError:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import date, datetime
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
 import numpy as np
@@ -94,17 +94,18 @@ class _Part(NamedTuple):
 
 def utc(time: int) -> str:
     """A time in nanoseconds UTC as text, such as 2024-01-02T23:00:00Z."""
-    return f"{np.datetime64(time, 'ns').astype('datetime64[s]')}Z"
+    return f"{np.datetime64(int(time), 'ns').astype('datetime64[s]')}Z"
 
 
 def exchange_time(time: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Wall time of the exchange, America/Chicago, in nanoseconds; `time` is in nanoseconds UTC and does not decrease."""
+    """Wall time of the exchange, America/Chicago, of ascending times UTC; all in nanoseconds."""
     if len(time) == 0:
         return time
     hours = time // HOUR
     first, last = int(hours[0]), int(hours[-1])
     offsets = np.array([_utc_offset(hour) for hour in range(first, last + 1)])
-    return time + offsets[hours - first]
+    local: NDArray[np.int64] = time + offsets[hours - first]
+    return local
 
 
 @cache
@@ -144,7 +145,7 @@ def load_bars(paths: Sequence[Path]) -> Market:
         series.append(_bars(key, files[0].interval, records))
         repeated = sum(len(part.records) for part in each) - len(records)
         if repeated:
-            dropped.append(Dropped(key.symbol, repeated, "the same in another file"))
+            dropped.append(Dropped(key.symbol, repeated, "that another file holds too"))
     return Market(len(files), sum(len(file.records) for file in files), tuple(series), tuple(dropped))
 
 
@@ -160,9 +161,9 @@ def _split(file: DbnFile) -> Iterator[tuple[_Key, Records]]:
         DataError: the times of a series do not strictly increase.
     """
     keys, code = _series_codes(file)
-    # uint16 where it will do: numpy then sorts by radix, several times faster.
+    # In a type as small as will do: numpy sorts 8 and 16 bits by radix, several times faster.
     order = np.argsort(code.astype(np.min_scalar_type(len(keys))), kind="stable")
-    records, code = file.records[order], code[order]
+    records, code = file.records.take(order), code[order]  # an index in brackets copies field by field
     time = records["ts_event"]
     late = np.flatnonzero((code[1:] == code[:-1]) & (time[1:] <= time[:-1]))
     if len(late):
@@ -183,7 +184,7 @@ def _series_codes(file: DbnFile) -> tuple[list[_Key], NDArray[np.intp]]:
     label = records["publisher_id"].astype(np.uint64) << 48
     label |= records["instrument_id"].astype(np.uint64) << 16
     label |= np.minimum(records["ts_event"] // DAY, 0xFFFF)
-    labels, inverse = np.unique(label, return_inverse=True)
+    labels = np.unique(label)
     intervals = _symbols_by_id(file.symbols)
     codes: dict[_Key, int] = {}
     lookup = []
@@ -191,7 +192,7 @@ def _series_codes(file: DbnFile) -> tuple[list[_Key], NDArray[np.intp]]:
         publisher, instrument, day = value >> 48, value >> 16 & 0xFFFFFFFF, value & 0xFFFF
         key = _Key(_symbol_on(intervals, instrument, day), publisher, instrument)
         lookup.append(codes.setdefault(key, len(codes)))
-    return list(codes), np.array(lookup, np.intp)[inverse]
+    return list(codes), np.array(lookup, np.intp)[np.searchsorted(labels, label)]
 
 
 def _symbols_by_id(symbols: Mapping[str, Sequence[SymbolInterval]]) -> dict[int, list[tuple[int, int, str]]]:
@@ -216,13 +217,15 @@ def _merge(symbol: str, parts: Sequence[_Part]) -> Records:
     Raises:
         DataError: two files hold different bars for one time.
     """
+    if len(parts) == 1:
+        return parts[0].records
     records: Records = np.concatenate([part.records for part in parts])
-    time: NDArray[Any] = records["ts_event"]
+    time: NDArray[np.uint64] = records["ts_event"]
     if (time[1:] > time[:-1]).all():
         return records
     source = np.repeat(np.arange(len(parts)), [len(part.records) for part in parts])
     order = np.argsort(time, kind="stable")
-    records, source, time = records[order], source[order], time[order]
+    records, source, time = records.take(order), source[order], time[order]
     again = time[1:] == time[:-1]
     differing = np.flatnonzero(again & (records[1:] != records[:-1]))
     if len(differing):
@@ -231,4 +234,5 @@ def _merge(symbol: str, parts: Sequence[_Part]) -> Records:
             f"{parts[source[at + 1]].path}: a bar that comes in two files must be the same in both; {symbol} at "
             f"{utc(time[at])} differs from {parts[source[at]].path}. Keep one of the files."
         )
-    return records[np.concatenate([[True], ~again])]
+    once: Records = records[np.concatenate([[True], ~again])]
+    return once

@@ -34,6 +34,7 @@ _ZSTD = b"\x28\xb5\x2f\xfd"
 _DBZ = b"\x50\x2a\x4d\x18"
 _PREFIX = 8  # b"DBN", the version in one byte, the length of the metadata in four
 _LEAST_METADATA = 104  # databento_dbn panics, where it should raise, on 100 to 103 bytes
+_PADDING = 8  # metadata may be padded to a multiple of this
 _PIECE = 1 << 16
 _BLOCK = 1 << 14  # records checked at once: their temporaries stay in the cache
 
@@ -109,15 +110,16 @@ def _content(path: Path) -> bytes:
 def _decompressed(path: Path, data: bytes) -> bytes:
     """All zstd frames of the data; unlike a stream reader, this notices a frame that ends early."""
     try:
-        head = zstandard.ZstdDecompressor().stream_reader(data, read_across_frames=True).read(3)
+        zstd = zstandard.ZstdDecompressor()
+        head = zstd.stream_reader(data, read_across_frames=True).read(3)
         _require_dbn(path, head, b"DBN"[: len(head)])
         content = io.BytesIO()
-        frame = zstandard.ZstdDecompressor().decompressobj()
+        frame = zstd.decompressobj()
         for start in range(0, len(data), _PIECE):
             piece = data[start : start + _PIECE]
             while piece:
                 if frame.eof:
-                    frame = zstandard.ZstdDecompressor().decompressobj()
+                    frame = zstd.decompressobj()
                 content.write(frame.decompress(piece))
                 piece = frame.unused_data if frame.eof else b""
     except zstandard.ZstdError as error:
@@ -157,7 +159,7 @@ def _metadata(path: Path, data: bytes) -> tuple[Metadata, int]:
         needed = len(bytes(metadata))
     except Exception as error:  # databento_dbn documents DBNError, and raises ValueError as well
         raise _damaged_metadata(path, _line(error)) from error
-    if abs(needed - start) >= RECORD.itemsize:
+    if abs(needed - start) >= _PADDING:
         # A damaged length or count would otherwise swallow records, or symbols, unseen.
         raise _damaged_metadata(path, f"its content takes {needed} bytes, its length says {start}")
     return metadata, start
@@ -207,7 +209,11 @@ def _symbols(path: Path, metadata: Metadata) -> dict[str, tuple[SymbolInterval, 
     """Intervals by raw symbol, sorted; the side of the mapping that is no instrument id is the symbol."""
     by_id = str(metadata.stype_in) == "instrument_id"
     found: dict[str, list[SymbolInterval]] = {}
-    for key, intervals in metadata.mappings.items():
+    try:
+        mappings = metadata.mappings
+    except ValueError as error:  # a date that the decoder let pass
+        raise _damaged_metadata(path, _line(error)) from error
+    for key, intervals in mappings.items():
         for each in intervals:
             symbol, number = (each["symbol"], key) if by_id else (key, each["symbol"])
             if not each["symbol"]:  # the symbol stood for nothing on these days

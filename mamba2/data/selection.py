@@ -51,7 +51,7 @@ def select(market: Market, contract: str) -> Selection:
         DataError: there is no outright, the symbol is unknown or a spread, or a candidate has several publishers.
     """
     outrights = [bars for bars in market.series if bars.is_outright]
-    spreads = [Dropped(bars.symbol, len(bars), "a spread") for bars in market.series if not bars.is_outright]
+    spreads = [Dropped(bars.symbol, len(bars), "of a spread") for bars in market.series if not bars.is_outright]
     candidates = outrights if contract in ("front", "all") else [bars for bars in outrights if bars.symbol == contract]
     _require_choice(contract, candidates, market)
     _require_one_publisher(candidates)
@@ -60,7 +60,7 @@ def select(market: Market, contract: str) -> Selection:
     else:
         series = [Selected(bars, np.ones(len(bars), bool)) for bars in candidates]
         others = [bars for bars in outrights if bars not in candidates]
-        dropped = [Dropped(bars.symbol, len(bars), "not the contract asked for") for bars in others]
+        dropped = [Dropped(bars.symbol, len(bars), "of another contract than the one asked for") for bars in others]
     return Selection(tuple(series), tuple(dropped + spreads))
 
 
@@ -108,7 +108,7 @@ def _front(outrights: Sequence[Bars]) -> tuple[list[Selected], list[Dropped]]:
             series.append(Selected(bars, keep))
         for count, why in (
             (early, "in the first session, which has no past to choose the front contract by"),
-            (len(bars) - early - int(keep.sum()), "not the front contract then"),
+            (len(bars) - early - int(keep.sum()), "while another contract was the front"),
         ):
             if count:
                 dropped.append(Dropped(bars.symbol, count, why))

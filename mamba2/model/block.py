@@ -11,6 +11,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from mamba2.config import ModelConfig
+from mamba2.errors import ShapeError
 from mamba2.ops.conv import causal_conv1d, causal_conv1d_step
 from mamba2.ops.norm import gated_rms_norm
 from mamba2.ops.scan import prepare_scan_input, scan_chunked, scan_step
@@ -83,6 +84,11 @@ class Mamba2Block(nn.Module):
         conv: Callable[..., tuple[Tensor, Tensor]],
         scan: Callable[..., tuple[Tensor, Tensor]],
     ) -> tuple[Float[Tensor, "batch time d_model"], BlockState]:
+        if u.shape[-1] != self.config.d_model:
+            raise ShapeError(
+                f"Mamba2Block: axis 'd_model' is {u.shape[-1]} in u {tuple(u.shape)} "
+                f"but {self.config.d_model} in the model."
+            )
         gate, xBC, dt = self.in_proj(u).split(self.config.projection, dim=-1)
         xBC, past = conv(xBC, self.conv_weight, self.conv_bias, state.conv)
         x, B, C = self._split(F.silu(xBC))
@@ -108,7 +114,7 @@ class Mamba2Block(nn.Module):
             C.reshape(*batch_time, config.n_groups, config.d_state),
         )
 
-    def _skip(self, x: Float[Tensor, "batch time head channel"]) -> Tensor | float:
+    def _skip(self, x: Float[Tensor, "batch time head channel"]) -> Float[Tensor, "batch time head channel"] | float:
         return 0.0 if self.D is None else self.D.view(self.config.n_heads, -1) * x
 
     def _normed(
@@ -127,7 +133,7 @@ class Mamba2Block(nn.Module):
         )
 
 
-def _uniform(shape: tuple[int, ...], bound: float) -> Tensor:
+def _uniform(shape: tuple[int, ...], bound: float) -> Float[Tensor, "..."]:
     return torch.empty(shape).uniform_(-bound, bound)
 
 

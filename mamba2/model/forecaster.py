@@ -10,6 +10,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from mamba2.config import ModelConfig
+from mamba2.errors import ShapeError
 from mamba2.model.backbone import Backbone, BackboneState
 from mamba2.shapes import shaped
 
@@ -25,10 +26,14 @@ class Forecast(NamedTuple):
 class Forecaster(nn.Module):
     """Linear embedding, `Backbone`, and a head for mean and quantiles: q[k+1] = q[k] + softplus(head)."""
 
+    levels: Float[Tensor, " quantile"]
+    """Of the forecast quantiles, as in the config."""
+
     def __init__(self, config: ModelConfig, *, features: int, targets: int) -> None:
         super().__init__()
         self.config = config
         self.targets = targets
+        self.register_buffer("levels", torch.tensor(config.quantiles), persistent=False)
         self.embed = nn.Linear(features, config.d_model)
         self.backbone = Backbone(config)
         self.head = nn.Linear(config.d_model, targets * (1 + len(config.quantiles)))
@@ -56,6 +61,11 @@ class Forecaster(nn.Module):
     def _run(
         self, features: Float[Tensor, "batch time feature"], state: BackboneState, backbone: Callable[..., Any]
     ) -> tuple[Forecast, BackboneState]:
+        if features.shape[-1] != self.embed.in_features:
+            raise ShapeError(
+                f"Forecaster: axis 'feature' is {features.shape[-1]} in features {tuple(features.shape)} "
+                f"but {self.embed.in_features} in the model."
+            )
         x, state = backbone(self.embed(features), state)
         raw = self.head(x).unflatten(-1, (self.targets, -1))
         mean, lowest, rises = raw[..., 0], raw[..., 1:2], F.softplus(raw[..., 2:])

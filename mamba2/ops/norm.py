@@ -45,7 +45,7 @@ def gated_rms_norm(
     return (normed * opened if before_gate else normed).to(y.dtype)
 
 
-def _unit(x: Tensor, eps: float) -> Tensor:
+def _unit(x: Float[Tensor, "batch time ..."], eps: float) -> Float[Tensor, "batch time ..."]:
     """x over its root mean square."""
     x = x.to(torch.promote_types(x.dtype, torch.float32))
     return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + eps)

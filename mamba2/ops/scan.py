@@ -70,7 +70,7 @@ def scan_step(
     Raises:
         ConfigError: the heads are not a multiple of the groups.
     """
-    per_group = _heads_per_group(x, B)
+    per_group = _heads_per_group(x.shape[2], B.shape[2])
     B, C = (each[:, 0].repeat_interleave(per_group, dim=1).unsqueeze(2) for each in (B, C))
     state = log_decay[:, 0, :, None, None].exp() * state + x[:, 0, :, :, None] * B
     return (state * C).sum(-1).unsqueeze(1), state
@@ -118,19 +118,19 @@ def scan_chunked(
     """
     if chunk < 1:
         raise ConfigError(f"scan_chunked: chunk must be at least 1; got {chunk}.")
-    batch, time, heads, channels = x.shape
-    groups, per_group = B.shape[2], _heads_per_group(x, B)
+    time, heads, groups = x.shape[1], x.shape[2], B.shape[2]
+    by_group = groups, _heads_per_group(heads, groups)
     chunk = max(1, min(chunk, time))
 
-    def cut(tensor: Tensor, *axes: int) -> Tensor:
+    def cut(tensor: Float[Tensor, "batch time ..."]) -> Float[Tensor, "batch _ chunk ..."]:
         """Time into whole chunks; the last is filled up with zeros: no decay, no input."""
         filled = F.pad(tensor, [0, 0] * (tensor.ndim - 2) + [0, -time % chunk])
-        return filled.reshape(batch, -1, chunk, *axes)
+        return filled.unflatten(1, (-1, chunk))
 
     with torch.autocast(x.device.type, enabled=False):
-        x, B, C = cut(x, groups, per_group, channels), cut(B, *B.shape[2:]), cut(C, *C.shape[2:])
+        x, B, C = cut(x).unflatten(3, by_group), cut(B), cut(C)
         # float64: of two sums over a long chunk only the difference matters, which float32 would round away.
-        total = cut(log_decay, groups, per_group).double().clamp_min(_NO_TRACE).cumsum(2)
+        total = cut(log_decay).unflatten(3, by_group).double().clamp_min(_NO_TRACE).cumsum(2)
         decay = _decay_matrix(total).to(x.dtype)
         to_end = (total[:, :, -1:] - total).exp().to(x.dtype)
         from_start = total.exp().to(x.dtype)
@@ -138,26 +138,25 @@ def scan_chunked(
         scores = torch.einsum("bctgn,bcsgn->bcgts", C, B)
         y = torch.einsum("bcgts,bcgrts,bcsgrp->bctgrp", scores, decay, x)
         inputs = torch.einsum("bcsgrp,bcsgr,bcsgn->bcgrpn", x, to_end, B)
-        state = state.to(x.dtype).reshape(batch, groups, per_group, channels, -1)
+        state = state.to(x.dtype).unflatten(1, by_group)
         before = []
         for index in range(x.shape[1]):
             before.append(state)
             state = from_start[:, index, -1, :, :, None, None] * state + inputs[:, index]
         if before:
             y = y + torch.einsum("bctgn,bctgr,bcgrpn->bctgrp", C, from_start, torch.stack(before, 1))
-        return y.reshape(batch, -1, heads, channels)[:, :time], state.reshape(batch, heads, channels, -1)
+        return y.flatten(3, 4).flatten(1, 2)[:, :time], state.flatten(1, 2)
 
 
-def _decay_matrix(total: Float[Tensor, "batch chunks time group per_group"]) -> Tensor:
-    """L[t,s] = exp(total[t] - total[s]) for s ≤ t, else 0, as (batch, chunks, group, per_group, t, s)."""
+def _decay_matrix(total: Float[Tensor, "batch _ chunk group _"]) -> Float[Tensor, "batch _ group _ chunk chunk"]:
+    """L[t,s] = exp(total[t] - total[s]) for s ≤ t, else 0; the last two axes are t and s."""
     total = total.permute(0, 1, 3, 4, 2)
     future = torch.ones(total.shape[-1], total.shape[-1], dtype=torch.bool, device=total.device).triu(1)
     # Masked before exp: after it, infinities times zero would reach the gradients.
     return (total[..., :, None] - total[..., None, :]).masked_fill(future, -torch.inf).exp()
 
 
-def _heads_per_group(x: Tensor, B: Tensor) -> int:
-    heads, groups = x.shape[2], B.shape[2]
+def _heads_per_group(heads: int, groups: int) -> int:
     if groups == 0 or heads % groups:
         # torchtyc draws sizes that divide by nothing
         raise ConfigError(  # torchtyc: ignore[trace-error]

@@ -1,0 +1,14 @@
+"""Every call's shapes are checked in tests; Hypothesis draws many examples in CI, the same ones each time."""
+
+import os
+
+os.environ.setdefault("MAMBA2_SHAPES", "full")  # read once, when mamba2.shapes is imported
+
+import torch
+from hypothesis import HealthCheck, settings
+
+torch.set_num_threads(1)  # tensors here are too small to share
+
+settings.register_profile("dev", max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("ci", settings.get_profile("dev"), max_examples=100, derandomize=True, print_blob=True)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "dev"))

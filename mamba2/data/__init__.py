@@ -1,0 +1,1 @@
+"""Bytes to windows: DBN files, bars, features, windows; numpy only."""

@@ -1,0 +1,148 @@
+"""The whole room in one call: files of bars to training and validation windows."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from mamba2.config import FEATURES, DataConfig
+from mamba2.data.bars import Dropped, Market, load_bars, utc
+from mamba2.data.features import compute_features, compute_targets
+from mamba2.data.selection import Selected, Selection, segment_starts, select
+from mamba2.data.windows import Track, Windows, chosen_segments, lay_windows, split_by_time
+from mamba2.errors import DataError
+
+_NAMED = 3
+"""So many series are named in an error; of the others only the number."""
+
+
+@dataclass(frozen=True, eq=False)
+class Tracks:
+    """The chosen contracts, with features and targets at every bar."""
+
+    market: Market
+    selection: Selection
+    tracks: tuple[Track, ...]
+
+    @property
+    def bars(self) -> int:
+        """How many bars are chosen."""
+        return sum(int(each.keep.sum()) for each in self.selection.series)
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """What `prepare` makes of some files."""
+
+    files: int
+    messages: int
+    """Records in the files."""
+    instruments: int
+    """Series in the files, spreads included."""
+    bars: int
+    """Bars chosen."""
+    train: Windows
+    validation: Windows
+    sequences: int
+    """Windows before the split."""
+    purged: int
+    """Windows that lie too close before the validation part."""
+    dropped: tuple[Dropped, ...]
+
+
+def prepare(files: Sequence[Path], config: DataConfig) -> Dataset:
+    """Reads files of bars and lays training and validation windows over the contract that the config names.
+
+    Raises:
+        DataError: a file is refused, the contract is not there, or a part that is wanted has no windows.
+    """
+    return split(make_tracks(load_bars(files), config), config)
+
+
+def make_tracks(market: Market, config: DataConfig) -> Tracks:
+    """Chooses the config's contract and computes its features and targets.
+
+    Raises:
+        DataError: the contract is not there.
+    """
+    selection = select(market, config.contract)
+    return Tracks(market, selection, tuple(_track(selected, config) for selected in selection.series))
+
+
+def split(tracks: Tracks, config: DataConfig) -> Dataset:
+    """Lays windows over the tracks, and splits them by time with a purge of window + horizon bars.
+
+    Raises:
+        DataError: there is no window, none left to train on, or none to validate on although a fraction is wanted.
+    """
+    market, selection = tracks.market, tracks.selection
+    keeps = [selected.keep for selected in selection.series]
+    stride = config.stride or config.window
+    windows = lay_windows(tracks.tracks, keeps, length=config.window, stride=stride, warm_up=config.warm_up)
+    if len(windows) == 0:
+        raise DataError(_no_windows(tracks, config))
+    purge = config.window + config.horizon
+    train, validation = split_by_time(windows, config.validation_fraction, purge, market.series[0].interval)
+    if len(train) == 0 or (config.validation_fraction > 0 and len(validation) == 0):
+        raise DataError(_empty_part(windows, validation, config))
+    return Dataset(
+        files=market.files,
+        messages=market.messages,
+        instruments=len(market.series),
+        bars=tracks.bars,
+        train=train,
+        validation=validation,
+        sequences=len(windows),
+        purged=len(windows) - len(train) - len(validation),
+        dropped=market.dropped + selection.dropped,
+    )
+
+
+def _track(selected: Selected, config: DataConfig) -> Track:
+    bars = selected.bars
+    starts = segment_starts(bars, selected.keep, config.max_gap)
+    features = compute_features(bars, starts)
+    targets, valid = compute_targets(bars, starts, features.volatility, horizon=config.horizon, names=config.targets)
+    columns = [FEATURES.index(name) for name in config.features]
+    return Track(bars.symbol, bars.time, features.values[:, columns], targets, valid, features.volatility, starts)
+
+
+def _no_windows(tracks: Tracks, config: DataConfig) -> str:
+    """Which rule left no window of any series."""
+    if not tracks.tracks:
+        left_out = [f"{each.symbol}: {each.bars} bars {each.why}" for each in tracks.selection.dropped]
+        return f"no windows: {_few(left_out)}: name a contract with --symbol or take --all."
+    needed = max(config.window, config.horizon + 1)
+    reasons = []
+    for track, selected in zip(tracks.tracks, tracks.selection.series, strict=True):
+        lengths = [end - first for first, end in chosen_segments(track, selected.keep, config.warm_up)]
+        reasons.append(
+            f"{track.symbol}: longest segment after the {config.warm_up} warm-up bars has {max(lengths, default=0)} "
+            f"bars, a window needs {needed}"
+        )
+    return f"no windows: {_few(reasons)}: choose a smaller --window or --warm-up{_way_out(config)}."
+
+
+def _empty_part(windows: Windows, validation: Windows, config: DataConfig) -> str:
+    """Which rule left no training or no validation window."""
+    counts = np.bincount(windows.track, minlength=len(windows.tracks)).tolist()
+    laid = _few([f"{track.symbol}: {count}" for track, count in zip(windows.tracks, counts, strict=True) if count])
+    if len(validation) == 0:
+        return f"no validation windows: {config.validation_fraction} of all windows ({laid}) is none: add more days."
+    where = zip(validation.track, validation.start, strict=True)
+    start = min(validation.tracks[track].time[bar] for track, bar in where)
+    return (
+        f"no training windows: of all windows ({laid}) none ends {config.window + config.horizon} bars (window + "
+        f"horizon) before validation starts at {utc(start)}: choose a smaller --window or more days{_way_out(config)}."
+    )
+
+
+def _way_out(config: DataConfig) -> str:
+    is_front = config.contract == "front"
+    return ", or name a contract with --symbol, for 'front' has none in the first session" if is_front else ""
+
+
+def _few(items: Sequence[str]) -> str:
+    more = f"; and {len(items) - _NAMED} more" if len(items) > _NAMED else ""
+    return "; ".join(items[:_NAMED]) + more

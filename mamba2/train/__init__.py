@@ -1,0 +1,1 @@
+"""Learning: the loop, the loss, the optimizer, checkpoints."""

@@ -1,0 +1,28 @@
+"""Where the tensors live."""
+
+import torch
+
+from mamba2.errors import ConfigError
+
+
+def choose_device(name: str) -> torch.device:
+    """The device of that name, once a tensor was put there and came back.
+
+    Raises:
+        ConfigError: the name is not cpu, cuda or cuda:N, or there is no such device for this torch.
+    """
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        device = None
+    if device is None or device.type not in ("cpu", "cuda"):
+        raise ConfigError(f"device: must be cpu, cuda or cuda:N; got {name!r}.")
+    if device.type == "cuda" and torch.version.cuda is None:
+        raise ConfigError(
+            f"device: {name} needs a torch with CUDA; got torch {torch.__version__}. Install a CUDA build."
+        )
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        count = torch.cuda.device_count()
+        raise ConfigError(f"device: {name} is not there; torch {torch.__version__} sees {count} CUDA devices.")
+    torch.ones(1, device=device).sum().item()
+    return device

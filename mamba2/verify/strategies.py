@@ -1,0 +1,163 @@
+"""What Hypothesis draws: small odd sizes first, and tensors filled from a drawn seed, so that failures shrink well."""
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from mamba2.config import ModelConfig
+from mamba2.ops.scan import ScanInput
+
+seeds = st.integers(0, 2**16)
+dtypes = st.sampled_from([torch.float64, torch.float32])
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Sizes of one call; `head` is a multiple of `group`."""
+
+    batch: int
+    time: int
+    group: int
+    head: int
+    channel: int
+    state: int
+    width: int
+    chunk: int
+    cut: int
+    """A place in time, 0 … time, to stop and go on from."""
+
+
+@st.composite
+def all_sizes(draw: st.DrawFn, *, least_time: int = 0, most_time: int = 33) -> Sizes:
+    """Every axis is drawn at once, empty batches and no time at all included."""
+    time = draw(st.integers(least_time, most_time))
+    group = draw(st.sampled_from([1, 2, 3, 4, 8]))
+    return Sizes(
+        batch=draw(st.integers(0, 3)),
+        time=time,
+        group=group,
+        head=group * draw(st.integers(1, 8 // group)),
+        channel=draw(st.integers(1, 8)),
+        state=draw(st.integers(1, 8)),
+        width=draw(st.integers(1, 5)),
+        chunk=draw(st.integers(1, time + 3)),
+        cut=draw(st.integers(0, time)),
+    )
+
+
+class Source:
+    """Normal and uniform float64 tensors out of one seed."""
+
+    def __init__(self, seed: int) -> None:
+        self._generator = torch.Generator().manual_seed(seed)
+
+    def normal(self, *shape: int) -> Tensor:
+        """Values of order 1."""
+        return torch.randn(shape, generator=self._generator, dtype=torch.float64)
+
+    def uniform(self, low: float, high: float, *shape: int) -> Tensor:
+        """Values within [low, high)."""
+        return low + (high - low) * torch.rand(shape, generator=self._generator, dtype=torch.float64)
+
+
+@dataclass(frozen=True, eq=False)
+class ScanCase:
+    """One call of a scan."""
+
+    sizes: Sizes
+    inputs: ScanInput
+    state: Tensor
+
+    @property
+    def tensors(self) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+        """x, log_decay, B, C and the state, as a scan takes them."""
+        return *self.inputs, self.state
+
+    def to(self, dtype: torch.dtype) -> "ScanCase":
+        """The same call in another dtype."""
+        return replace(self, inputs=ScanInput(*(each.to(dtype) for each in self.inputs)), state=self.state.to(dtype))
+
+    def absolute(self) -> "ScanCase":
+        """The same decays with every other value made positive: nothing cancels in its results and gradients."""
+        x, log_decay, B, C = self.inputs
+        return replace(self, inputs=ScanInput(x.abs(), log_decay, B.abs(), C.abs()), state=self.state.abs())
+
+
+def _scan_case(sizes: Sizes, seed: int, dt: Tensor, A: Tensor) -> ScanCase:
+    source, each_bar = Source(seed), (sizes.batch, sizes.time)
+    return ScanCase(
+        sizes,
+        ScanInput(
+            source.normal(*each_bar, sizes.head, sizes.channel) * dt[..., None],
+            -dt * A,
+            source.normal(*each_bar, sizes.group, sizes.state),
+            source.normal(*each_bar, sizes.group, sizes.state),
+        ),
+        source.normal(sizes.batch, sizes.head, sizes.channel, sizes.state),
+    )
+
+
+@st.composite
+def scan_cases(draw: st.DrawFn) -> ScanCase:
+    """dt log-uniform in 1e-3 … 1, A in 0.1 … 16."""
+    sizes, seed = draw(all_sizes()), draw(seeds)
+    source = Source(seed + 1)
+    dt = source.uniform(math.log(1e-3), 0.0, sizes.batch, sizes.time, sizes.head).exp()
+    return _scan_case(sizes, seed, dt, source.uniform(0.1, 16.0, sizes.head))
+
+
+@st.composite
+def hard_scan_cases(draw: st.DrawFn) -> ScanCase:
+    """One dt of 1e2 … 1e6 among those of 1e-2, A up to 1e3: what overflows, and what rounds the small steps away."""
+    sizes, seed = draw(all_sizes(least_time=1)), draw(seeds)
+    dt = torch.full((sizes.batch, sizes.time, sizes.head), 1e-2, dtype=torch.float64)
+    dt[:, draw(st.integers(0, sizes.time - 1))] = draw(st.sampled_from([1e2, 1e4, 1e6]))
+    return _scan_case(sizes, seed, dt, draw(st.sampled_from([1e-3, 1.0, 16.0, 1e3])) * torch.ones(sizes.head))
+
+
+@st.composite
+def model_configs(draw: st.DrawFn, *, most_layers: int = 3) -> ModelConfig:
+    """Tiny networks with every option drawn at once."""
+    n_groups = draw(st.sampled_from([1, 2, 3]))
+    headdim = draw(st.integers(1, 5))
+    d_inner = headdim * n_groups * draw(st.integers(1, 6 // n_groups))
+    expand = draw(st.sampled_from([each for each in (1, 2, 3) if d_inner % each == 0]))
+    levels = st.lists(st.integers(1, 99), min_size=1, max_size=5, unique=True)
+    return ModelConfig(
+        d_model=d_inner // expand,
+        layers=draw(st.integers(1, most_layers)),
+        d_state=draw(st.integers(1, 6)),
+        expand=expand,
+        headdim=headdim,
+        n_groups=n_groups,
+        d_conv=draw(st.integers(1, 5)),
+        chunk=draw(st.integers(1, 12)),
+        dt_range=draw(st.sampled_from([(0.0, math.inf), (0.01, 0.1), (0.3, 1.0), (0.0, 0.05), (0.5, 0.5)])),
+        bias=draw(st.booleans()),
+        conv_bias=draw(st.booleans()),
+        D=draw(st.sampled_from(["head", "channel", "none"])),
+        norm=draw(st.sampled_from(["after gate", "before gate", "none"])),
+        norm_eps=draw(st.sampled_from([1e-5, 1e-2])),
+        quantiles=tuple(sorted(level / 100 for level in draw(levels))),
+    )
+
+
+def randomised(module: nn.Module, seed: int) -> Any:
+    """The module in float64 with every parameter far from its start, where ones and zeros would hide mistakes."""
+    source = Source(seed)
+    module = module.double()
+    with torch.no_grad():
+        for name, parameter in module.named_parameters():
+            match name.rpartition(".")[2]:
+                case "A_log":
+                    values = source.uniform(math.log(0.1), math.log(16.0), *parameter.shape)
+                case "dt_bias":
+                    values = source.uniform(-7.0, 2.0, *parameter.shape)
+                case _:
+                    values = source.normal(*parameter.shape) / parameter.shape[-1] ** 0.5
+            parameter.copy_(values)
+    return module

@@ -1,0 +1,34 @@
+"""The dry run takes a training step without data, and finds the fault that this project began with."""
+
+import pytest
+import torch
+
+from mamba2.config import RunConfig
+from mamba2.errors import ShapeError
+from mamba2.model import block
+from mamba2.model.forecaster import Forecaster
+from mamba2.train.dry_run import DryRun, dry_run
+
+
+def test_a_sound_config_takes_a_step(config: RunConfig, model: Forecaster) -> None:
+    parameters = sum(each.numel() for each in model.parameters())
+
+    assert dry_run(config) == DryRun(parameters=parameters, batch=4, time=8, features=9)
+
+
+def test_the_old_fault_is_named_without_data(config: RunConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    sound = block.prepare_scan_input
+
+    def unbroadcast(x, dt, A_log, B, C, dt_bias, *, dt_range):
+        return sound(x, dt, A_log, B[:1], C, dt_bias, dt_range=dt_range)
+
+    monkeypatch.setattr(block, "prepare_scan_input", unbroadcast)
+
+    with pytest.raises(ShapeError, match=r"^prepare_scan_input: axis 'batch' is 1 in B \(1, 8, 2, 4\) but 4 in x "):
+        dry_run(config)
+
+
+def test_nothing_fake_is_left_behind(config: RunConfig) -> None:
+    dry_run(config)
+
+    assert torch.ones(2).sum().item() == 2
