@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from mamba2.config import DataConfig, RunConfig, TrainConfig
-from mamba2.errors import CheckpointError
+from mamba2.errors import CheckpointError, DataError
 
 if TYPE_CHECKING:
     from mamba2.train.loop import Epoch, Step
@@ -92,13 +92,19 @@ def bars(files: Files) -> None:
     from rich.table import Table
 
     from mamba2.data.bars import load_bars
-    from mamba2.data.selection import describe, select
+    from mamba2.data.selection import Selection, describe, select
 
-    market = load_bars(files)
-    selection = select(market, "front")
+    market, problem = load_bars(files), None
+    try:
+        selection = select(market, "front")
+    except DataError as error:  # what the files hold is worth a table all the same
+        selection, problem = Selection((), ()), error
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for column in ("instrument", "bars", "first (UTC)", "last (UTC)", "gaps", "front"):
-        table.add_column(column, justify="right" if column in ("bars", "gaps", "front") else "left", no_wrap=True)
+        is_count = column in ("bars", "gaps", "front")
+        # On a narrow terminal it is the instrument's name that gives way.
+        width = {"instrument": None, "gaps": 4, "front": 6, "bars": 6}.get(column, 16)
+        table.add_column(column, justify="right" if is_count else "left", no_wrap=True, min_width=width)
     for row in describe(market, selection, None):
         first, last = (time[:16].replace("T", " ") for time in (row.first, row.last))
         table.add_row(row.symbol, f"{row.bars:,}", first, last, str(row.gaps), f"{row.kept:,}")
@@ -107,6 +113,8 @@ def bars(files: Files) -> None:
     console.print(f"{market.messages:,} records in {market.files} files. Not used with --front:", highlight=False)
     for each in market.dropped + selection.dropped:
         console.print(f"  {each.symbol}: {each.bars:,} bars {each.why}", highlight=False)
+    if problem is not None:
+        raise problem
 
 
 @app.command()

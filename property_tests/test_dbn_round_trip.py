@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mamba2.data.dbn import RECORD, UNDEF_PRICE, DbnFile, SymbolInterval, read_dbn
@@ -16,7 +16,6 @@ from mamba2.errors import DataError
 
 SCHEMAS = {"ohlcv-1s": (32, 1), "ohlcv-1m": (33, 60), "ohlcv-1h": (34, 3600), "ohlcv-1d": (35, 86400)}
 INSTRUMENTS = st.integers(0, 2**32 - 1)
-without_deadline = settings(deadline=None)
 
 
 class Written(NamedTuple):
@@ -110,7 +109,6 @@ def flipped(content: bytes, at: int, by: int) -> bytes:
     return content[:at] + bytes([content[at] ^ by]) + content[at + 1 :]
 
 
-@without_deadline
 @given(made=written(), compress=st.booleans(), checksum=st.booleans())
 def test_what_was_written_is_read(path, made, compress, checksum):
     write(path, made, compress=compress, checksum=checksum)
@@ -122,7 +120,6 @@ def test_what_was_written_is_read(path, made, compress, checksum):
     assert file.interval == SCHEMAS[made.schema][1] * 10**9
 
 
-@without_deadline
 @given(made=written(), data=st.data())
 def test_a_raw_file_with_one_other_byte_is_refused_or_as_long_and_sound(path, made, data):
     content = write(path, made, compress=False)
@@ -132,7 +129,6 @@ def test_a_raw_file_with_one_other_byte_is_refused_or_as_long_and_sound(path, ma
     assert file is None or (len(file.records) == len(made.records) and is_sound(file))
 
 
-@without_deadline
 @given(made=written(), data=st.data())
 def test_a_compressed_file_with_one_other_byte_is_refused_or_the_same(path, made, data):
     content = write(path, made, compress=True)
@@ -142,7 +138,6 @@ def test_a_compressed_file_with_one_other_byte_is_refused_or_the_same(path, made
     assert file is None or file.records.tolist() == made.records.tolist()
 
 
-@without_deadline
 @given(made=written(), data=st.data())
 def test_a_file_without_checksum_with_one_other_byte_is_refused_or_sound(path, made, data):
     content = write(path, made, compress=True, checksum=False)
@@ -152,7 +147,6 @@ def test_a_file_without_checksum_with_one_other_byte_is_refused_or_sound(path, m
     assert file is None or is_sound(file)
 
 
-@without_deadline
 @given(made=written(), data=st.data())
 def test_a_raw_file_cut_anywhere_is_refused_or_gives_its_first_records(path, made, data):
     content = write(path, made, compress=False)
@@ -164,7 +158,6 @@ def test_a_raw_file_cut_anywhere_is_refused_or_gives_its_first_records(path, mad
     assert file is None or file.records.tolist() == made.records[:whole].tolist()
 
 
-@without_deadline
 @given(made=written(), data=st.data())
 def test_a_compressed_file_cut_anywhere_is_refused(path, made, data):
     content = write(path, made, compress=True)
@@ -173,7 +166,6 @@ def test_a_compressed_file_cut_anywhere_is_refused(path, made, data):
     assert reading(path, content[:kept]) is None
 
 
-@without_deadline
 @given(first=written(), second=written(), compress=st.booleans())
 def test_two_files_joined_are_refused(path, first, second, compress):
     content = write(path, first, compress=compress) + write(path, second, compress=compress)
@@ -181,7 +173,6 @@ def test_two_files_joined_are_refused(path, first, second, compress):
     assert reading(path, content) is None
 
 
-@without_deadline
 @given(made=written(most=2), word=st.integers(0, 2**32 - 1), data=st.data())
 def test_four_other_bytes_in_the_metadata_never_cost_a_record(path, made, word, data):
     content = write(path, made, compress=False)
@@ -191,7 +182,6 @@ def test_four_other_bytes_in_the_metadata_never_cost_a_record(path, made, word, 
     assert file is None or file.records.tolist() == made.records.tolist()
 
 
-@without_deadline
 @given(start=st.sampled_from([b"", b"DBN\x03", b"\x28\xb5\x2f\xfd", b"\x50\x2a\x4d\x18"]), rest=st.binary(max_size=300))
 def test_arbitrary_bytes_are_no_dbn_file(path, start, rest):
     file = reading(path, start + rest)

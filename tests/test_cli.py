@@ -106,6 +106,23 @@ def test_bars_shows_every_instrument_and_what_is_dropped(example: list[Path], co
     assert "  6EH4: 1,320 bars in the first session, which has no past to choose the front contract by" in outcome.out
 
 
+def test_bars_shows_the_table_even_where_no_contract_can_be_chosen(command: Command) -> None:
+    outcome = command("bars", FIXTURES / "good" / "several-publishers.dbn.zst")
+
+    assert outcome.status == 1
+    assert outcome.out.count("2 ") >= 2
+    assert "its bars must come from one publisher; got publishers" in outcome.err
+
+
+def test_bars_of_a_file_without_records_says_so(command: Command) -> None:
+    outcome = command("bars", FIXTURES / "good" / "zero-records.dbn.zst")
+
+    assert outcome.status == 1
+    assert outcome.err == "mamba2: contract 'front': the files must hold an outright contract; got no bars. " + (
+        "Add files with outrights.\n"
+    )
+
+
 def test_check_takes_a_step_without_data(tiny: Path, command: Command) -> None:
     outcome = command("check", "--config", tiny)
 

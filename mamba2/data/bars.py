@@ -54,8 +54,8 @@ class Bars:
 
     @property
     def is_outright(self) -> bool:
-        """Whether the symbol names one contract; spreads are spelled with '-', ':' or a space."""
-        return not any(mark in self.symbol for mark in "-: ")
+        """Whether the symbol names one contract; spreads are spelled with '-' or ':'."""
+        return not any(mark in self.symbol for mark in "-:")
 
 
 class Dropped(NamedTuple):
@@ -172,8 +172,9 @@ def _split(file: DbnFile) -> Iterator[tuple[_Key, Records]]:
             f"{file.path}: the times of {keys[code[first]].symbol} must increase; record {order[first + 1]} at "
             f"{utc(time[first + 1])} comes after {utc(time[first])}. Sort the file or download it again."
         )
-    ends = np.cumsum(np.bincount(code, minlength=len(keys)))
-    for key, start, end in zip(keys, [0, *ends[:-1]], ends, strict=True):
+    counts = np.bincount(code, minlength=len(keys))
+    ends = np.cumsum(counts)
+    for key, start, end in zip(keys, ends - counts, ends, strict=True):
         yield key, records[start:end]
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import date
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -24,6 +25,7 @@ def at(text: str) -> int:
     return int(np.datetime64(text, "ns").astype(np.int64))
 
 
+FIXTURES = Path(__file__).parents[2] / "fixtures"
 NOON = at("2024-01-02T12:00")
 
 
@@ -191,6 +193,12 @@ def test_a_bar_without_a_symbol_goes_by_its_id(tmp_path):
     path = write_dbn(tmp_path / "day.dbn", record_array([(77, NOON, 100)]), symbols=SYMBOLS)
 
     assert [bars.symbol for bars in load_bars([path]).series] == ["#77"]
+
+
+def test_a_file_without_records_has_no_series():
+    market = load_bars([FIXTURES / "good" / "zero-records.dbn.zst"])
+
+    assert (market.files, market.messages, market.series, market.dropped) == (1, 0, (), ())
 
 
 def test_a_slice_of_bars_is_bars():
