@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -117,6 +118,38 @@ def bars(files: Files) -> None:
         raise problem
 
 
+class Layout(StrEnum):
+    """Whose folders of a language model can be written."""
+
+    TRANSFORMERS = "transformers"
+    MAMBA_SSM = "mamba_ssm"
+    MAMBA2 = "mamba2"
+
+
+@app.command()
+def convert(
+    source: Annotated[
+        Path, typer.Argument(metavar="SRC", help="Folder of a language model, of any of the three kinds.")
+    ],
+    target: Annotated[Path, typer.Argument(metavar="DST", help="A new folder.")],
+    to: Annotated[Layout, typer.Option(help="Whose layout to write.", show_default=False)],
+) -> None:
+    """Writes a language model in the layout of another library, weights bit for bit; tokenizers are not copied.
+
+    Example: mamba2 convert mamba2-130m-hf mamba2-130m --to mamba2
+    """
+    _require_new(target, "a model is never written over. Choose another DST.")
+
+    from mamba2.model.interop import load_language_model, save_language_model
+
+    model = load_language_model(source)
+    save_language_model(target, model, to=to.value)
+    typer.echo(
+        f"{target} ({to.value}): {model.config.layers} layers, vocabulary {model.vocabulary:,}, "
+        f"{sum(each.numel() for each in model.parameters()):,} parameters, {'tied' if model.tied else 'untied'} head"
+    )
+
+
 @app.command()
 def check(config: ConfigFile = None) -> None:
     """Takes one whole training step on fake tensors: no data, no GPU; names the function and axis that fail.
@@ -139,11 +172,13 @@ def _override(section: Section, values: dict[str, Any]) -> Section:
     return replace(section, **{name: value for name, value in values.items() if value is not None})
 
 
+def _require_new(folder: Path, otherwise: str) -> None:
+    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
+        raise CheckpointError(f"{folder}: must be a new or empty folder, {otherwise}")
+
+
 def _train(files: list[Path], run: RunConfig, out: Path) -> None:
-    if out.exists() and any(out.iterdir()):
-        raise CheckpointError(
-            f"{out}: must be a new or empty folder, a run is never written over. Choose another --out."
-        )
+    _require_new(out, "a run is never written over. Choose another --out.")
 
     import torch
 

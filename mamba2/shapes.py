@@ -38,8 +38,11 @@ AXES = {
     "feature": "bar features",
     "target": "forecast quantities",
     "quantile": "forecast levels",
+    "vocabulary": "tokens there are",
     "bar": "bars of a series",
     "chunk": "time steps of one block of the parallel scan",
+    "block": "chunks that a sequence is cut into",
+    "member": "heads of one group",
 }
 """Every axis name an annotation may use, and what it counts."""
 

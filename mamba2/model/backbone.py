@@ -1,10 +1,11 @@
 """The residual stack of blocks."""
 
 from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import Any, cast
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from mamba2.config import ModelConfig
@@ -38,10 +39,16 @@ class Backbone(nn.Module):
 
     @shaped
     def forward(
-        self, x: Float[Tensor, "batch time d_model"], state: BackboneState
+        self,
+        x: Float[Tensor, "batch time d_model"],
+        state: BackboneState,
+        mask: Bool[Tensor, "batch time"] | None = None,
     ) -> tuple[Float[Tensor, "batch time d_model"], BackboneState]:
-        """Any number of time steps at once, going on from `state`."""
-        return self._run(x, state, self.blocks)
+        """Any number of time steps at once, going on from `state`; where `mask` is False a step is a pad."""
+        if mask is None:
+            return self._run(x, state, self.blocks)
+        x = torch.where(mask[..., None], x, 0.0)
+        return self._run(x, state, [partial(block, mask=mask) for block in self.blocks])
 
     @shaped
     def step(

@@ -7,13 +7,14 @@ from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from mamba2.config import ModelConfig
 from mamba2.errors import ShapeError
 from mamba2.ops.conv import causal_conv1d, causal_conv1d_step
 from mamba2.ops.norm import gated_rms_norm
+from mamba2.ops.padding import align, restore
 from mamba2.ops.scan import prepare_scan_input, scan_chunked, scan_step
 from mamba2.shapes import shaped
 
@@ -57,14 +58,23 @@ class Mamba2Block(nn.Module):
 
     @shaped
     def forward(
-        self, u: Float[Tensor, "batch time d_model"], state: BlockState
+        self, u: Float[Tensor, "batch time d_model"], state: BlockState, mask: Bool[Tensor, "batch time"] | None = None
     ) -> tuple[Float[Tensor, "batch time d_model"], BlockState]:
         """Any number of time steps at once, going on from `state`.
+
+        Where `mask` is False a step is a pad, wherever it stands and whatever it holds: outputs and state are those of
+        the run without it, and its own output is 0.
 
         Raises:
             ShapeError: the input or the state does not have this block's sizes.
         """
-        return self._run(u, state, causal_conv1d, partial(scan_chunked, chunk=self.config.chunk))
+        scan = partial(scan_chunked, chunk=self.config.chunk)
+        if mask is None:
+            return self._run(u, state, causal_conv1d, scan)
+        aligned, order = align(u, mask)
+        conv = partial(causal_conv1d, lengths=mask.sum(1))
+        y, state = self._run(aligned, state, conv, scan, mask.gather(1, order))
+        return restore(y, order, mask), state
 
     @shaped
     def step(
@@ -83,6 +93,7 @@ class Mamba2Block(nn.Module):
         state: BlockState,
         conv: Callable[..., tuple[Tensor, Tensor]],
         scan: Callable[..., tuple[Tensor, Tensor]],
+        mask: Bool[Tensor, "batch time"] | None = None,
     ) -> tuple[Float[Tensor, "batch time d_model"], BlockState]:
         if u.shape[-1] != self.config.d_model:
             raise ShapeError(
@@ -92,7 +103,7 @@ class Mamba2Block(nn.Module):
         gate, xBC, dt = self.in_proj(u).split(self.config.projection, dim=-1)
         xBC, past = conv(xBC, self.conv_weight, self.conv_bias, state.conv)
         x, B, C = self._split(F.silu(xBC))
-        inputs = prepare_scan_input(x, dt, self.A_log, B, C, self.dt_bias, dt_range=self.config.dt_range)
+        inputs = prepare_scan_input(x, dt, self.A_log, B, C, self.dt_bias, mask, dt_range=self.config.dt_range)
         y, ssm = scan(*inputs, state.ssm)
         y = self._normed((y + self._skip(x)).flatten(2), gate)
         return self.out_proj(y.to(u.dtype)), BlockState(past, ssm)

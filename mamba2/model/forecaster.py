@@ -1,12 +1,13 @@
 """Bar features in, forecasts of the bar one horizon ahead out, at every time step."""
 
 from collections.abc import Callable
+from functools import partial
 from statistics import NormalDist
 from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from mamba2.config import ModelConfig
@@ -48,10 +49,18 @@ class Forecaster(nn.Module):
 
     @shaped
     def forward(
-        self, features: Float[Tensor, "batch time feature"], state: BackboneState
+        self,
+        features: Float[Tensor, "batch time feature"],
+        state: BackboneState,
+        mask: Bool[Tensor, "batch time"] | None = None,
     ) -> tuple[Forecast, BackboneState]:
-        """Forecasts at every bar, going on from `state`; the one at t knows the bars up to t."""
-        return self._run(features, state, self.backbone)
+        """Forecasts at every bar, going on from `state`; the one at t knows the bars up to t.
+
+        Where `mask` is False a bar is a pad, and its forecast means nothing.
+        """
+        if mask is None:
+            return self._run(features, state, self.backbone)
+        return self._run(torch.where(mask[..., None], features, 0.0), state, partial(self.backbone, mask=mask))
 
     @shaped
     def step(self, features: Float[Tensor, "batch 1 feature"], state: BackboneState) -> tuple[Forecast, BackboneState]:

@@ -1,7 +1,7 @@
 """The depthwise causal convolution in front of the scan, over a sequence and for one time step."""
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from mamba2.shapes import shaped
@@ -13,8 +13,11 @@ def causal_conv1d(  # torchtyc: ignore[unresolved-arg]
     weight: Float[Tensor, "conv width"],
     bias: Float[Tensor, " conv"] | None,
     past: Float[Tensor, "batch width-1 conv"],
+    lengths: Int[Tensor, " batch"] | None = None,
 ) -> tuple[Float[Tensor, "batch time conv"], Float[Tensor, "batch width-1 conv"]]:
     """y[t] = bias + Σ_k weight[k]·x[t - width + 1 + k], and the past after x[-1]; `past` holds the inputs before x[0].
+
+    With `lengths`, a row is real only up to its length, and the past is the one after its last real step.
 
     >>> x = torch.tensor([[[1.0], [2.0], [3.0]]])
     >>> y, past = causal_conv1d(x, torch.tensor([[10.0, 1.0]]), None, torch.zeros(1, 1, 1))
@@ -24,7 +27,12 @@ def causal_conv1d(  # torchtyc: ignore[unresolved-arg]
     time, width = x.shape[1], weight.shape[1]
     seen = torch.cat((past, x), dim=1)
     y = sum((weight[:, k] * seen[:, k : k + time] for k in range(1, width)), start=weight[:, 0] * seen[:, :time])
-    return y if bias is None else y + bias, seen[:, time:]
+    if lengths is None:
+        after = seen[:, time:]
+    else:
+        last = lengths[:, None] + torch.arange(width - 1, device=x.device)
+        after = seen.gather(1, last[..., None].expand(-1, -1, x.shape[2]))
+    return y if bias is None else y + bias, after
 
 
 @shaped

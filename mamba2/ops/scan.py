@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from mamba2.errors import ConfigError
@@ -38,6 +38,7 @@ def prepare_scan_input(  # torchtyc: ignore[unresolved-arg]
     B: Float[Tensor, "batch time group state"],
     C: Float[Tensor, "batch time group state"],
     dt_bias: Float[Tensor, " head"],
+    mask: Bool[Tensor, "batch time"] | None = None,
     *,
     dt_range: tuple[float, float],
 ) -> ScanInput:
@@ -45,6 +46,7 @@ def prepare_scan_input(  # torchtyc: ignore[unresolved-arg]
 
     dt ← clamp(softplus(dt + dt_bias), dt_range), x ← dt·x, log_decay = -dt·exp(A_log):
     zero-order hold on A, Euler on B (arXiv 2405.21060, section 7). All results are float32 or wider.
+    Where `mask` is False dt is 0: such a step leaves the state as it is.
 
     >>> one, zero = torch.ones(1, 1, 1), torch.zeros(1)
     >>> out = prepare_scan_input(one[..., None], one, zero, one[None], one[None], zero, dt_range=(0.0, 0.5))
@@ -53,6 +55,8 @@ def prepare_scan_input(  # torchtyc: ignore[unresolved-arg]
     """
     wide = torch.promote_types(x.dtype, torch.float32)
     dt = F.softplus(dt.to(wide) + dt_bias.to(wide)).clamp(*dt_range)
+    if mask is not None:
+        dt = dt * mask[..., None]
     log_decay = -dt * A_log.to(wide).exp()
     return ScanInput(x.to(wide) * dt[..., None], log_decay, B.to(wide), C.to(wide))
 
@@ -120,37 +124,61 @@ def scan_chunked(
         raise ConfigError(f"scan_chunked: chunk must be at least 1; got {chunk}.")
     time, heads, groups = x.shape[1], x.shape[2], B.shape[2]
     by_group = groups, _heads_per_group(heads, groups)
-    chunk = max(1, min(chunk, time))
+    if not torch.compiler.is_compiling():  # where lengths are symbols, a comparison would fix their range
+        chunk = max(1, min(chunk, time))
+    blocks = (time + chunk - 1) // chunk
 
-    def cut(tensor: Float[Tensor, "batch time ..."]) -> Float[Tensor, "batch _ chunk ..."]:
+    def cut(tensor: Float[Tensor, "batch time ..."]) -> Float[Tensor, "batch block chunk ..."]:
         """Time into whole chunks; the last is filled up with zeros: no decay, no input."""
-        filled = F.pad(tensor, [0, 0] * (tensor.ndim - 2) + [0, -time % chunk])
-        return filled.unflatten(1, (-1, chunk))
+        filled: Tensor = F.pad(tensor, [0, 0] * (tensor.ndim - 2) + [0, blocks * chunk - time])
+        return filled.reshape(filled.shape[0], blocks, chunk, *filled.shape[2:])
 
     with torch.autocast(x.device.type, enabled=False):
         x, B, C = cut(x).unflatten(3, by_group), cut(B), cut(C)
         # float64: of two sums over a long chunk only the difference matters, which float32 would round away.
         total = cut(log_decay).unflatten(3, by_group).double().clamp_min(_NO_TRACE).cumsum(2)
-        decay = _decay_matrix(total).to(x.dtype)
+        decay = _decay_matrix(total.permute(0, 1, 3, 4, 2)).to(x.dtype)
         to_end = (total[:, :, -1:] - total).exp().to(x.dtype)
         from_start = total.exp().to(x.dtype)
 
         scores = torch.einsum("bctgn,bcsgn->bcgts", C, B)
         y = torch.einsum("bcgts,bcgrts,bcsgrp->bctgrp", scores, decay, x)
         inputs = torch.einsum("bcsgrp,bcsgr,bcsgn->bcgrpn", x, to_end, B)
-        state = state.to(x.dtype).unflatten(1, by_group)
-        before = []
-        for index in range(x.shape[1]):
-            before.append(state)
-            state = from_start[:, index, -1, :, :, None, None] * state + inputs[:, index]
-        if before:
-            y = y + torch.einsum("bctgn,bctgr,bcgrpn->bctgrp", C, from_start, torch.stack(before, 1))
+        carry = _carry_at_once if torch.compiler.is_compiling() else _carry_in_turn
+        before, state = carry(total[:, :, -1], inputs, state.to(x.dtype).unflatten(1, by_group))
+        y = y + torch.einsum("bctgn,bctgr,bcgrpn->bctgrp", C, from_start, before)
         return y.flatten(3, 4).flatten(1, 2)[:, :time], state.flatten(1, 2)
 
 
-def _decay_matrix(total: Float[Tensor, "batch _ chunk group _"]) -> Float[Tensor, "batch _ group _ chunk chunk"]:
-    """L[t,s] = exp(total[t] - total[s]) for s ≤ t, else 0; the last two axes are t and s."""
-    total = total.permute(0, 1, 3, 4, 2)
+def _carry_in_turn(
+    total: Float[Tensor, "batch block group member"],
+    inputs: Float[Tensor, "batch block group member channel state"],
+    state: Float[Tensor, "batch group member channel state"],
+) -> tuple[Float[Tensor, "batch block group member channel state"], Float[Tensor, "batch group member channel state"]]:
+    """The states before each chunk and after the last, one chunk after the other."""
+    decay = total.exp().to(state.dtype)[..., None, None]
+    states = [state]
+    for index in range(inputs.shape[1]):
+        states.append(decay[:, index] * states[-1] + inputs[:, index])
+    before = torch.stack(states[:-1], 1) if len(states) > 1 else inputs
+    return before, states[-1]
+
+
+def _carry_at_once(
+    total: Float[Tensor, "batch block group member"],
+    inputs: Float[Tensor, "batch block group member channel state"],
+    state: Float[Tensor, "batch group member channel state"],
+) -> tuple[Float[Tensor, "batch block group member channel state"], Float[Tensor, "batch group member channel state"]]:
+    """The same without a loop, whose length a compiled graph could not leave open; quadratic in the blocks."""
+    sums = F.pad(total.clamp_min(_NO_TRACE).cumsum(1), (0, 0, 0, 0, 1, 0))
+    decay = _decay_matrix(sums.permute(0, 2, 3, 1)).to(state.dtype)
+    added = torch.cat((state[:, None], inputs), dim=1)
+    states = torch.einsum("bgrts,bsgrpn->btgrpn", decay, added)
+    return states[:, :-1], states[:, -1]
+
+
+def _decay_matrix(total: Float[Tensor, "*_ time"]) -> Float[Tensor, "*_ time time"]:
+    """L[t,s] = exp(total[t] - total[s]) for s ≤ t, else 0."""
     future = torch.ones(total.shape[-1], total.shape[-1], dtype=torch.bool, device=total.device).triu(1)
     # Masked before exp: after it, infinities times zero would reach the gradients.
     return (total[..., :, None] - total[..., None, :]).masked_fill(future, -torch.inf).exp()

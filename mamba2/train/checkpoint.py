@@ -5,16 +5,14 @@ config.toml         the run's config
 training.pt         optimizer, epoch and step, read with weights_only
 """
 
-import os
-import shutil
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors import SafetensorError
 
 from mamba2.config import RunConfig
 from mamba2.errors import CheckpointError, ConfigError
+from mamba2.model.files import misfits, read_safetensors, require_fit, whole_folder, write_safetensors
 from mamba2.model.forecaster import Forecaster
 
 FORMAT = "1"
@@ -34,21 +32,10 @@ def save_checkpoint(
     Raises:
         CheckpointError: the folder cannot be written.
     """
-    aside = folder.with_name(f".{folder.name}.unfinished")
-    try:
-        shutil.rmtree(aside, ignore_errors=True)
-        aside.mkdir(parents=True)
-        weights = {name: each.detach().cpu().contiguous() for name, each in model.state_dict().items()}
-        save_file(weights, aside / "model.safetensors", metadata={"format": FORMAT})
+    with whole_folder(folder) as aside:
+        write_safetensors(aside / "model.safetensors", model.state_dict(), {"format": FORMAT})
         (aside / "config.toml").write_text(config.to_toml(), encoding="utf-8")
         torch.save({"optimizer": optimizer.state_dict(), "epoch": epoch, "step": step}, aside / "training.pt")
-        for path in aside.iterdir():
-            with path.open("rb") as file:
-                os.fsync(file.fileno())
-        shutil.rmtree(folder, ignore_errors=True)
-        aside.rename(folder)
-    except OSError as error:
-        raise CheckpointError(f"{folder}: the checkpoint cannot be written: {error}.") from error
 
 
 def load_model(folder: Path) -> tuple[Forecaster, RunConfig]:
@@ -59,26 +46,13 @@ def load_model(folder: Path) -> tuple[Forecaster, RunConfig]:
     """
     try:
         config = RunConfig.load(folder / "config.toml")
-        with safe_open(folder / "model.safetensors", framework="pt") as file:
-            found = (file.metadata() or {}).get("format")
-            weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        weights, metadata = read_safetensors(folder / "model.safetensors")
     except (ConfigError, OSError, SafetensorError) as error:
         raise CheckpointError(f"{folder}: not a whole checkpoint: {error}") from error
+    found = metadata.get("format")
     if found != FORMAT:
         raise CheckpointError(f"{folder}: the format must be {FORMAT}; got {found}. Use the mamba2 that wrote it.")
     model = make_model(config)
-    _require_same(folder, {name: each.shape for name, each in model.state_dict().items()}, weights)
+    require_fit(str(folder), misfits({name: each.shape for name, each in model.state_dict().items()}, weights))
     model.load_state_dict(weights)
     return model, config
-
-
-def _require_same(folder: Path, wanted: dict[str, torch.Size], got: dict[str, torch.Tensor]) -> None:
-    faults = [f"{name} is missing" for name in wanted if name not in got]
-    faults += [f"{name} is unknown" for name in got if name not in wanted]
-    faults += [
-        f"{name} is {tuple(got[name].shape)}, not {tuple(shape)}"
-        for name, shape in wanted.items()
-        if name in got and got[name].shape != shape
-    ]
-    if faults:
-        raise CheckpointError(f"{folder}: the weights do not fit the config: {'; '.join(faults)}.")

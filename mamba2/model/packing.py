@@ -1,0 +1,57 @@
+"""Several sequences in one row: each is run on its own, so nothing can leak from one into the next."""
+
+from typing import Any, TypeVar
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from mamba2.errors import ConfigError
+
+State = TypeVar("State")
+
+
+def cumulative_lengths(sequence_id: Int[Tensor, " time"]) -> Int[Tensor, " _"]:
+    """Where each run of equal ids begins, and the end of the last.
+
+    >>> cumulative_lengths(torch.tensor([7, 7, 7, 2, 9, 9])).tolist()
+    [0, 3, 4, 6]
+    """
+    change = sequence_id.diff().nonzero().flatten() + 1
+    ends = change.new_tensor([len(sequence_id)] if len(sequence_id) else [])
+    return torch.cat((change.new_zeros(1), change, ends))
+
+
+def unpack(
+    row: Float[Tensor, "1 time feature"], cu_seqlens: Int[Tensor, " _"]
+) -> tuple[Float[Tensor, "batch time feature"], Bool[Tensor, "batch time"]]:
+    """One sequence a row, right-padded to the longest; and which steps are real.
+
+    Raises:
+        ConfigError: the lengths do not rise from 0 to the length of the row.
+    """
+    lengths = cu_seqlens.diff()
+    time = row.shape[1]
+    if len(cu_seqlens) < 2 or cu_seqlens[0] != 0 or cu_seqlens[-1] != time or bool((lengths < 0).any()):
+        raise ConfigError(f"cu_seqlens: must rise from 0 to the row's {time} steps; got {cu_seqlens.tolist()}.")
+    mask = torch.arange(int(lengths.max()), device=row.device) < lengths[:, None].to(row.device)
+    padded = row.new_zeros(*mask.shape, row.shape[2]).masked_scatter(mask[..., None], row[0])
+    return padded, mask
+
+
+def run_packed(
+    model: nn.Module, row: Float[Tensor, "1 time feature"], cu_seqlens: Int[Tensor, " _"], state: State
+) -> tuple[Any, State]:
+    """Runs a block, backbone or forecaster on sequences packed into one row, cut at `cu_seqlens` (empty ones too).
+
+    The state has a row for each sequence, and so has the state that comes back. Sequences are padded to the longest:
+    pack those of like length.
+
+    Raises:
+        ConfigError: the lengths do not rise from 0 to the length of the row.
+    """
+    padded, mask = unpack(row, cu_seqlens)
+    y, state = model(padded, state, mask)
+    if isinstance(y, Tensor):
+        return y[mask][None], state
+    return type(y)(*(each[mask][None] for each in y)), state

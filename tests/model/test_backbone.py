@@ -1,0 +1,84 @@
+"""The residual stack on numbers done by hand."""
+
+import re
+
+import pytest
+import torch
+
+from mamba2.config import ModelConfig
+from mamba2.errors import ShapeError
+from mamba2.model.backbone import Backbone
+
+CONFIG = ModelConfig(d_model=2, layers=3, headdim=2, d_state=2, bias=True, norm_eps=1e-30)
+
+
+def test_each_block_adds_to_the_stream_and_the_sum_is_normed():
+    backbone = Backbone(CONFIG)
+    with torch.no_grad():
+        for block in backbone.blocks:
+            block.out_proj.weight.zero_()
+            block.out_proj.bias.copy_(torch.tensor([1.0, 2.0]))
+        backbone.last_norm_weight.copy_(torch.tensor([10.0, 100.0]))
+
+    y, _ = backbone(torch.tensor([[[-2.0, 1.0]]]), backbone.initial_state(1))
+
+    assert y.flatten().tolist() == pytest.approx([2.0, 140.0])  # [1, 7], of root mean square 5
+
+
+def test_a_block_sees_the_normed_stream():
+    backbone = Backbone(CONFIG)
+    with torch.no_grad():
+        for weight in backbone.norm_weights:
+            weight.copy_(torch.tensor([3.0, 5.0]))
+    seen = []
+    for block in backbone.blocks:
+        block.in_proj.register_forward_pre_hook(lambda _, args: seen.append(args[0]))
+
+    backbone(torch.tensor([[[1.0, 7.0]]]), backbone.initial_state(1))
+
+    assert seen[0].flatten().tolist() == pytest.approx([0.6, 7.0])
+
+
+def test_there_is_one_state_for_each_layer():
+    state = Backbone(CONFIG).initial_state(2)
+
+    assert [tuple(layer.ssm.shape) for layer in state] == [(2, 2, 2, 2)] * 3
+
+
+def test_each_layer_has_its_own_state():
+    backbone = Backbone(CONFIG)
+
+    _, state = backbone(torch.randn(1, 3, 2), backbone.initial_state(1))
+
+    assert len({layer.ssm.sum().item() for layer in state}) == 3
+
+
+def test_the_output_projections_start_smaller_in_a_deeper_stack():
+    config = ModelConfig(d_model=16, layers=4, headdim=8)
+    bound = 32**-0.5 / 2
+
+    largest = max(block.out_proj.weight.abs().max().item() for block in Backbone(config).blocks)
+
+    assert largest == pytest.approx(bound, rel=0.05)
+
+
+def test_the_reference_stack_has_as_many_parameters_as_by_hand():
+    assert sum(each.numel() for each in Backbone(ModelConfig()).parameters()) == 6 * (406_712 + 256) + 256
+
+
+@pytest.mark.parametrize("layers", [2, 4])
+def test_another_number_of_states_is_refused_by_name(layers):
+    backbone = Backbone(CONFIG)
+    state = (backbone.initial_state(1) * 2)[:layers]
+
+    with pytest.raises(ShapeError, match=f"^Backbone: axis 'layer' is {layers} in state but 3 in the model.$"):
+        backbone(torch.zeros(1, 1, 2), state)
+
+
+def test_one_layers_state_of_another_batch_is_refused_by_name():
+    backbone = Backbone(CONFIG)
+    state = (*backbone.initial_state(2)[:2], backbone.initial_state(1)[2])
+    message = "Backbone.forward: axis 'batch' is 1 in state[2].conv (1, 3, 8) but 2 in x (2, 5, 2)."
+
+    with pytest.raises(ShapeError, match=f"^{re.escape(message)}\n"):
+        backbone(torch.zeros(2, 5, 2), state)
