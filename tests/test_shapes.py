@@ -493,26 +493,32 @@ def test_an_unknown_setting_of_the_environment_is_refused(monkeypatch):
         runpy.run_path(shapes.__file__)
 
 
-def doubler():
-    """A new function each time, all of one name."""
+OPERATIONS = [torch.neg, torch.abs, torch.square, torch.exp, torch.sin, torch.cos, torch.tan, torch.tanh, torch.floor]
+"""One more than torch compiles of one piece of code."""
 
-    def double(x: Float[Tensor, "batch time"]) -> Float[Tensor, "batch time"]:
-        return 2 * x
 
-    return shaped(double, "full")
+def applying(operation):
+    """All of one name and, but for the operation, one code."""
+
+    def apply(x: Float[Tensor, "batch time"]) -> Float[Tensor, "batch time"]:
+        return operation(x)
+
+    return shaped(apply, "full")
 
 
 def test_compiled_a_shaped_function_is_one_graph():
     torch.compiler.reset()
+    compiled = torch.compile(applying(torch.neg), backend="eager", fullgraph=True)
 
-    assert torch.compile(doubler(), backend="eager", fullgraph=True)(torch.ones(1, 2)).tolist() == [[2.0, 2.0]]
+    assert compiled(torch.ones(1, 2)).tolist() == [[-1.0, -1.0]]
 
 
 def test_compiled_each_shaped_function_has_its_own_limit_of_recompilations():
     torch.compiler.reset()
-    functions = [torch.compile(doubler(), backend="eager", fullgraph=True) for _ in range(12)]
+    functions = [torch.compile(applying(each), backend="eager", fullgraph=True) for each in OPERATIONS]
 
-    assert [function(torch.ones(1, 1)).item() for function in functions] == [2.0] * 12
+    zero = torch.zeros(1, 1)
+    assert [function(zero).item() for function in functions] == [0.0, 0.0, 0.0, 1.0, 0.0, 1.0, 0.0, 0.0, 0.0]
 
 
 class Halves(nn.Module):

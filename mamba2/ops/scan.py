@@ -124,14 +124,19 @@ def scan_chunked(
         raise ConfigError(f"scan_chunked: chunk must be at least 1; got {chunk}.")
     time, heads, groups = x.shape[1], x.shape[2], B.shape[2]
     by_group = groups, _heads_per_group(heads, groups)
-    if not torch.compiler.is_compiling():  # where lengths are symbols, a comparison would fix their range
+    if torch.compiler.is_compiling():
+        # Lengths may be symbols: a comparison would fix their range, and so would a size that can be 1.
+        blocks = (time + 2 * chunk - 1) // chunk
+    else:
         chunk = max(1, min(chunk, time))
-    blocks = (time + chunk - 1) // chunk
+        blocks = (time + chunk - 1) // chunk
+    steps = torch.arange(blocks, device=x.device)[:, None] * chunk + torch.arange(chunk, device=x.device)
+    steps = steps.clamp(max=time)
 
     def cut(tensor: Float[Tensor, "batch time ..."]) -> Float[Tensor, "batch block chunk ..."]:
         """Time into whole chunks; the last is filled up with zeros: no decay, no input."""
-        filled: Tensor = F.pad(tensor, [0, 0] * (tensor.ndim - 2) + [0, blocks * chunk - time])
-        return filled.reshape(filled.shape[0], blocks, chunk, *filled.shape[2:])
+        filled: Tensor = F.pad(tensor, [0, 0] * (tensor.ndim - 2) + [0, 1])
+        return filled[:, steps]
 
     with torch.autocast(x.device.type, enabled=False):
         x, B, C = cut(x).unflatten(3, by_group), cut(B), cut(C)
@@ -147,7 +152,8 @@ def scan_chunked(
         carry = _carry_at_once if torch.compiler.is_compiling() else _carry_in_turn
         before, state = carry(total[:, :, -1], inputs, state.to(x.dtype).unflatten(1, by_group))
         y = y + torch.einsum("bctgn,bctgr,bcgrpn->bctgrp", C, from_start, before)
-        return y.flatten(3, 4).flatten(1, 2)[:, :time], state.flatten(1, 2)
+        t = torch.arange(time, device=y.device)
+        return y.flatten(3, 4)[:, t // chunk, t % chunk], state.flatten(1, 2)
 
 
 def _carry_in_turn(

@@ -19,8 +19,8 @@ def test_a_sound_config_takes_a_step(config: RunConfig, model: Forecaster) -> No
 def test_the_old_fault_is_named_without_data(config: RunConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     sound = block.prepare_scan_input
 
-    def unbroadcast(x, dt, A_log, B, C, dt_bias, *, dt_range):
-        return sound(x, dt, A_log, B[:1], C, dt_bias, dt_range=dt_range)
+    def unbroadcast(x, dt, A_log, B, *others, dt_range):
+        return sound(x, dt, A_log, B[:1], *others, dt_range=dt_range)
 
     monkeypatch.setattr(block, "prepare_scan_input", unbroadcast)
 
