@@ -43,7 +43,7 @@ def save_state(path: Path, state: tuple[BlockState, ...]) -> None:
         CheckpointError: the file cannot be written.
     """
     tensors = {
-        f"{index}.{name}": each.detach().cpu().contiguous()
+        f"{index}.{name}": each.detach().cpu().clone(memory_format=torch.contiguous_format)
         for index, block in enumerate(state)
         for name, each in zip(BlockState._fields, block, strict=True)
     }

@@ -1,6 +1,7 @@
 """What Hypothesis draws: small odd sizes first, and tensors filled from a drawn seed, so that failures shrink well."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -161,3 +162,23 @@ def randomised(module: nn.Module, seed: int) -> Any:
                     values = source.normal(*parameter.shape) / parameter.shape[-1] ** 0.5
             parameter.copy_(values)
     return module
+
+
+@dataclass(frozen=True, eq=False)
+class BlockCase:
+    """A block with any options and a call of it, in float64."""
+
+    block: Any
+    sizes: Sizes
+    u: Tensor
+    state: Any
+
+
+@st.composite
+def block_cases(draw: st.DrawFn, make: Callable[[ModelConfig], Any], *, least_time: int = 0) -> BlockCase:
+    """A block of `make` in the middle of a segment: its state is not zero."""
+    config, sizes, seed = draw(model_configs()), draw(all_sizes(least_time=least_time, most_time=16)), draw(seeds)
+    source, block = Source(seed), randomised(make(config), seed + 1)
+    zeros = block.initial_state(sizes.batch)
+    state = type(zeros)(*(source.normal(*each.shape) for each in zeros))
+    return BlockCase(block, sizes, source.normal(sizes.batch, sizes.time, config.d_model), state)

@@ -163,6 +163,8 @@ def test_transformers_reads_the_folder_that_was_written(limit, options, tmp_path
     assert not any(report.values()), report
     assert torch.equal(run(again, TOKENS).logits, run(peer, TOKENS).logits)
     require_equal(again.state_dict(), peer.state_dict())
+    # transformers' own defaults would stop generation at token 2.
+    assert (again.config.pad_token_id, again.config.bos_token_id, again.config.eos_token_id) == (None, None, None)
 
 
 @pytest.mark.parametrize("tied", [True, False], ids=["tied", "untied"])
@@ -276,15 +278,18 @@ def test_all_settings_of_transformers_that_are_not_supported_are_named():
         "hidden_act": "gelu",
         "num_heads": 3,
         "use_bias": "yes",
-        "time_step_limit": [0.1],
+        "time_step_limit": ["low", 1.0],
+        "layer_norm_epsilon": None,
+        "state_size": 3.0,
         "chunk_size": 0,
     }
     with pytest.raises(ConfigError) as refused:
         from_transformers(config, {})
 
     assert str(refused.value) == (
-        "transformers: each setting must be one that mamba2 supports; got time_step_limit = [0.1], not 2 numbers; "
-        "use_bias = 'yes', not true or false; model_type = 'mamba', not 'mamba2'; hidden_act = 'gelu', not 'silu' or "
+        "transformers: each setting must be one that mamba2 supports; got state_size = 3.0, not a whole number; "
+        "time_step_limit = ['low', 1.0], not 2 numbers; use_bias = 'yes', not true or false; "
+        "layer_norm_epsilon = None, not a number; model_type = 'mamba', not 'mamba2'; hidden_act = 'gelu', not 'silu' or "
         "'swish'; num_heads·head_dim = 12, not expand·hidden_size = 16; chunk = 0 is not a whole number of at least 1."
     )
 
@@ -303,6 +308,13 @@ def test_all_weights_that_do_not_fit_are_named():
         f"transformers: the weights do not fit the config: {mixer}.D is missing; stranger is unknown; "
         f"{mixer}.conv1d.weight is (22, 4), not (22, 1, 4); {mixer}.A_log is torch.int8, not floating-point."
     )
+
+
+def test_a_small_start_of_dt_lowers_the_floor_of_transformers():
+    config = ModelConfig(d_model=8, headdim=4, layers=1, dt_init=(1e-6, 0.1))
+    written, _ = to_transformers(LanguageModel(config, vocabulary=11, tied=True))
+
+    assert (written["time_step_min"], written["time_step_max"], written["time_step_floor"]) == (1e-6, 0.1, 1e-6)
 
 
 def test_all_settings_that_transformers_lacks_are_named():

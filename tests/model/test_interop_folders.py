@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch.testing import assert_close
 
@@ -50,6 +51,15 @@ def test_our_folder_is_weights_and_a_section_of_settings(small, tmp_path):
     assert (tmp_path / "out" / "config.toml").read_text().startswith("[model]\nd_model = 8\n")
     assert "[data]" not in (tmp_path / "out" / "config.toml").read_text()
     require_equal(load_file(tmp_path / "out" / "model.safetensors"), small.state_dict())
+
+
+def test_weights_for_transformers_say_that_they_are_of_torch(small, tmp_path):
+    # Versions before 5 refuse a file that does not.
+    save_language_model(tmp_path / "out", small, to="transformers")
+    with safe_open(tmp_path / "out" / "model.safetensors", framework="pt") as file:
+        metadata = file.metadata()
+
+    assert metadata == {"format": "pt"}
 
 
 def test_an_unknown_kind_is_refused(small, tmp_path):

@@ -192,6 +192,12 @@ def test_a_head_that_mamba_ssm_ties_must_be_the_embedding():
     )
 
 
+def test_a_small_start_of_dt_lowers_the_floor_of_mamba_ssm():
+    written, _ = block_to_mamba_ssm(Mamba2Block(ModelConfig(d_model=8, headdim=4, dt_init=(1e-6, 0.1))))
+
+    assert (written["dt_min"], written["dt_max"], written["dt_init_floor"]) == (1e-6, 0.1, 1e-6)
+
+
 def test_all_settings_that_mamba_ssm_lacks_are_named():
     config = ModelConfig(d_model=8, headdim=4, layers=1, D="none", norm_eps=1e-3)
     with pytest.raises(ConfigError) as refused:
