@@ -1,33 +1,15 @@
 """A block with any options is one function: over a sequence, in parts, step by step, and in a textbook."""
 
-from typing import NamedTuple
-
 import torch
 from hypothesis import given
-from hypothesis import strategies as st
 from torch import Tensor
 
 from mamba2.model.block import BlockState, Mamba2Block
 from mamba2.verify.checks import TOLERANCES, require_close
-from mamba2.verify.strategies import Sizes, Source, all_sizes, model_configs, randomised, seeds
+from mamba2.verify.strategies import Source, block_cases, seeds
 
 
-class Case(NamedTuple):
-    """A block and a call of it, in float64."""
-
-    block: Mamba2Block
-    sizes: Sizes
-    u: Tensor
-    state: BlockState
-
-
-@st.composite
-def cases(draw: st.DrawFn) -> Case:
-    """The state is not zero, as in the middle of a segment."""
-    config, sizes, seed = draw(model_configs()), draw(all_sizes(most_time=16)), draw(seeds)
-    source, block = Source(seed), randomised(Mamba2Block(config), seed + 1)
-    state = BlockState(*(source.normal(*each.shape) for each in block.initial_state(sizes.batch)))
-    return Case(block, sizes, source.normal(sizes.batch, sizes.time, config.d_model), state)
+cases = block_cases(Mamba2Block)
 
 
 def in_steps(block: Mamba2Block, u: Tensor, state: BlockState) -> tuple[Tensor, BlockState]:
@@ -86,16 +68,16 @@ def require_same(actual: tuple[Tensor, BlockState], expected: tuple[Tensor, Bloc
     require_close("ssm state", state.ssm, state_expected.ssm)
 
 
-@given(cases())
+@given(cases)
 def test_forward_is_the_textbook(case):
-    block, _, u, state = case
+    block, u, state = case.block, case.u, case.state
     with torch.no_grad():
         require_same(block(u, state), textbook(block, u, state))
 
 
-@given(cases())
+@given(cases)
 def test_forward_is_a_prefill_of_any_length_and_then_steps(case):
-    block, sizes, u, state = case
+    block, sizes, u, state = case.block, case.sizes, case.u, case.state
     whole = block(u, state)
 
     first, middle = block(u[:, : sizes.cut], state)
@@ -104,9 +86,9 @@ def test_forward_is_a_prefill_of_any_length_and_then_steps(case):
     require_same((torch.cat((first, second), dim=1), last), whole)
 
 
-@given(cases())
+@given(cases)
 def test_stopping_anywhere_and_going_on_changes_nothing(case):
-    block, sizes, u, state = case
+    block, sizes, u, state = case.block, case.sizes, case.u, case.state
     whole = block(u, state)
 
     first, middle = block(u[:, : sizes.cut], state)
@@ -115,9 +97,9 @@ def test_stopping_anywhere_and_going_on_changes_nothing(case):
     require_same((torch.cat((first, second), dim=1), last), whole)
 
 
-@given(cases())
+@given(cases)
 def test_forward_and_steps_have_the_same_gradients(case):
-    block, _, u, state = case
+    block, u, state = case.block, case.u, case.state
     leaves = [each.requires_grad_() for each in (u, *state, *block.parameters())]
 
     def gradients(run: tuple[Tensor, BlockState]) -> tuple[Tensor, ...]:
@@ -134,9 +116,9 @@ def test_forward_and_steps_have_the_same_gradients(case):
         )
 
 
-@given(cases(), seeds)
+@given(cases, seeds)
 def test_the_past_does_not_see_the_future(case, seed):
-    block, sizes, u, state = case
+    block, sizes, u, state = case.block, case.sizes, case.u, case.state
     u.requires_grad_()
     other = torch.cat((u[:, : sizes.cut], Source(seed).normal(*u[:, sizes.cut :].shape)), dim=1)
     past, past_of_other = (block(each, state)[0][:, : sizes.cut] for each in (u, other))
@@ -146,9 +128,9 @@ def test_the_past_does_not_see_the_future(case, seed):
     assert (gradient[:, sizes.cut :] == 0).all()
 
 
-@given(cases())
+@given(cases)
 def test_a_sequence_does_not_see_the_others_of_its_batch(case):
-    block, sizes, u, state = case
+    block, sizes, u, state = case.block, case.sizes, case.u, case.state
     u.requires_grad_()
     y, last = block(u, state)
 
@@ -162,9 +144,9 @@ def test_a_sequence_does_not_see_the_others_of_its_batch(case):
         assert (gradient[torch.arange(sizes.batch) != row] == 0).all()
 
 
-@given(cases())
+@given(cases)
 def test_nothing_is_edited_in_place(case):
-    block, _, u, state = case
+    block, u, state = case.block, case.u, case.state
     before = [each.clone() for each in (u, *state, *block.parameters())]
 
     with torch.no_grad():
@@ -172,3 +154,11 @@ def test_nothing_is_edited_in_place(case):
         in_steps(block, u, state)
 
     assert all(torch.equal(now, then) for now, then in zip((u, *state, *block.parameters()), before, strict=True))
+
+
+@given(cases)
+def test_in_float32_forward_and_steps_differ_by_rounding_only(case):
+    block, u = case.block.float(), case.u.float()
+    state = BlockState(*(each.float() for each in case.state))
+    with torch.no_grad():
+        require_same(in_steps(block, u, state), block(u, state))
