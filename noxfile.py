@@ -3,6 +3,7 @@
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import nox
@@ -12,48 +13,50 @@ nox.options.reuse_existing_virtualenvs = True
 nox.options.sessions = ["lint", "typecheck", "tests", "smoke"]
 
 PROJECT = nox.project.load_toml("pyproject.toml")
-SHARED = ".nox/shared"
-"""One environment for all that need the package: torch is heavy."""
+SHARED = Path(".nox", "shared")
 
 
-def install(session: nox.Session, *groups: str, package: bool = True) -> None:
-    """Installs the package and dependency groups, at the versions of constraints.txt."""
-    needed = nox.project.dependency_groups(PROJECT, *groups) if groups else ()
-    session.install(*(["-e", "."] if package else []), *needed, "-c", "constraints.txt", silent=True)
+def shared_python(session: nox.Session, *groups: str) -> str:
+    """The Python of one environment for all sessions that need the package and these groups: torch is heavy."""
+    python = str((SHARED / ("Scripts" if os.name == "nt" else "bin") / "python").absolute())
+    if not SHARED.exists():
+        session.run_install(sys.executable, "-m", "virtualenv", str(SHARED), external=True, silent=True)
+    needed = ["-e", ".", *(nox.project.dependency_groups(PROJECT, *groups) if groups else ())]
+    install = [python, "-m", "pip", "install", "--disable-pip-version-check", *needed, "-c", "constraints.txt"]
+    session.run_install(*install, external=True, silent=True)
+    return python
 
 
 @nox.session
 def lint(session: nox.Session) -> None:
     """Check style and format with ruff."""
-    install(session, "lint", package=False)
+    session.install(*nox.project.dependency_groups(PROJECT, "lint"), "-c", "constraints.txt")
     session.run("ruff", "check", ".")
     session.run("ruff", "format", "--check", ".")
 
 
-@nox.session(venv_location=SHARED)
+@nox.session(venv_backend="none")
 def typecheck(session: nox.Session) -> None:
     """Check types with mypy and shapes with torchtyc."""
-    install(session, "typecheck", "test")
-    session.run("mypy")
-    python = str(Path(session.bin, "python").absolute())
-    session.run("torchtyc", "check", "--severity", "warning", "--python", python, "mamba2/ops")
+    python = shared_python(session, "typecheck", "test")
+    session.run(python, "-m", "mypy", external=True)
+    torchtyc = str(Path(python).with_name("torchtyc"))
+    session.run(torchtyc, "check", "--severity", "warning", "--python", python, "mamba2/ops", external=True)
 
 
-@nox.session(venv_location=SHARED)
+@nox.session(venv_backend="none")
 def tests(session: nox.Session) -> None:
     """Run examples, properties and doctests; arguments after -- go to pytest."""
-    install(session, "test")
-    session.run("pytest", *session.posargs)
+    session.run(shared_python(session, "test"), "-m", "pytest", *session.posargs, external=True)
 
 
-@nox.session(venv_location=SHARED)
+@nox.session(venv_backend="none")
 def smoke(session: nox.Session) -> None:
     """Train three epochs on the CPU, bars to checkpoint."""
-    install(session)
-    session.run("python", "-m", "mamba2", "smoke", *session.posargs)
+    session.run(shared_python(session), "-m", "mamba2", "smoke", *session.posargs, external=True)
 
 
-@nox.session(venv_location=SHARED)
+@nox.session(venv_backend="none")
 def cuda_smoke(session: nox.Session) -> None:
     """The same on CUDA; skipped without a GPU, unless MAMBA2_REQUIRE_CUDA=1 makes that an error."""
     if not has_gpu():
@@ -61,9 +64,9 @@ def cuda_smoke(session: nox.Session) -> None:
         if os.environ.get("MAMBA2_REQUIRE_CUDA") == "1":
             session.error(f"{reason}, but MAMBA2_REQUIRE_CUDA=1")
         session.skip(reason)
-    install(session)
     # A GPU that this torch cannot use fails the smoke test's second check: an error, no skip.
-    session.run("python", "-m", "mamba2", "smoke", "--device", "cuda", "--out", "runs/cuda_smoke", *session.posargs)
+    options = ("--device", "cuda", "--out", "runs/cuda_smoke", *session.posargs)
+    session.run(shared_python(session), "-m", "mamba2", "smoke", *options, external=True)
 
 
 def has_gpu() -> bool:
