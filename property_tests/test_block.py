@@ -8,7 +8,6 @@ from mamba2.model.block import BlockState, Mamba2Block
 from mamba2.verify.checks import TOLERANCES, require_close
 from mamba2.verify.strategies import Source, block_cases, seeds
 
-
 cases = block_cases(Mamba2Block)
 
 

@@ -65,9 +65,10 @@ class Backbone(nn.Module):
     ) -> tuple[Float[Tensor, "batch time d_model"], BackboneState]:
         if len(state) != len(self.blocks):
             raise ShapeError(f"Backbone: axis 'layer' is {len(state)} in state but {len(self.blocks)} in the model.")
-        after = []
+        # Sums of many layers lose digits in half precision, so the stream itself is float32 or wider.
+        stream, after = x.to(torch.promote_types(x.dtype, torch.float32)), []
         for block, weight, before in zip(blocks, self.norm_weights, state, strict=True):
-            y, new = block(rms_norm(x, weight, eps=self.config.norm_eps), before)
-            x = x + y
+            y, new = block(rms_norm(stream, weight, eps=self.config.norm_eps).to(x.dtype), before)
+            stream = stream + y
             after.append(new)
-        return rms_norm(x, self.last_norm_weight, eps=self.config.norm_eps), tuple(after)
+        return rms_norm(stream, self.last_norm_weight, eps=self.config.norm_eps).to(x.dtype), tuple(after)

@@ -3,7 +3,7 @@
 from typing import Any, TypeVar
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Int, Shaped
 from torch import Tensor, nn
 
 from mamba2.errors import ConfigError
@@ -23,8 +23,8 @@ def cumulative_lengths(sequence_id: Int[Tensor, " time"]) -> Int[Tensor, " _"]:
 
 
 def unpack(
-    row: Float[Tensor, "1 time feature"], cu_seqlens: Int[Tensor, " _"]
-) -> tuple[Float[Tensor, "batch time feature"], Bool[Tensor, "batch time"]]:
+    row: Shaped[Tensor, "1 time ..."], cu_seqlens: Int[Tensor, " _"]
+) -> tuple[Shaped[Tensor, "batch time ..."], Bool[Tensor, "batch time"]]:
     """One sequence a row, right-padded to the longest; and which steps are real.
 
     Raises:
@@ -35,14 +35,15 @@ def unpack(
     if len(cu_seqlens) < 2 or cu_seqlens[0] != 0 or cu_seqlens[-1] != time or bool((lengths < 0).any()):
         raise ConfigError(f"cu_seqlens: must rise from 0 to the row's {time} steps; got {cu_seqlens.tolist()}.")
     mask = torch.arange(int(lengths.max()), device=row.device) < lengths[:, None].to(row.device)
-    padded = row.new_zeros(*mask.shape, row.shape[2]).masked_scatter(mask[..., None], row[0])
-    return padded, mask
+    steps = cu_seqlens[:-1, None].to(row.device) + torch.arange(mask.shape[1], device=row.device)
+    padded = row[0, steps.where(mask, 0)] if time else row.new_zeros(*mask.shape, *row.shape[2:])
+    return padded.masked_fill(~mask.reshape(*mask.shape, *[1] * (row.ndim - 2)), 0), mask
 
 
 def run_packed(
-    model: nn.Module, row: Float[Tensor, "1 time feature"], cu_seqlens: Int[Tensor, " _"], state: State
+    model: nn.Module, row: Shaped[Tensor, "1 time ..."], cu_seqlens: Int[Tensor, " _"], state: State
 ) -> tuple[Any, State]:
-    """Runs a block, backbone or forecaster on sequences packed into one row, cut at `cu_seqlens` (empty ones too).
+    """Runs a model, of any kind here, on sequences packed into one row and cut at `cu_seqlens`; some may be empty.
 
     The state has a row for each sequence, and so has the state that comes back. Sequences are padded to the longest:
     pack those of like length.

@@ -9,8 +9,6 @@ from torch.testing import assert_close
 from transformers import Mamba2Config, Mamba2ForCausalLM, Mamba2Model
 from transformers.cache_utils import DynamicCache
 
-from mamba2.config import ModelConfig
-from mamba2.errors import CheckpointError, ConfigError
 from mamba2.model.interop import (
     cache_from_state,
     from_mamba_ssm,
@@ -213,15 +211,6 @@ def test_a_model_without_a_head_is_the_backbone_of_a_tied_one():
     assert to_transformers(model, head=False)[0]["architectures"] == ["Mamba2Model"]
 
 
-def test_an_untied_head_is_not_left_out():
-    with pytest.raises(ConfigError) as refused:
-        to_transformers(ours(theirs()), head=False)
-
-    assert str(refused.value) == (
-        "to_transformers: a Mamba2Model has no head; got an untied one. Write it with head=True."
-    )
-
-
 @pytest.mark.parametrize("options", OPTIONS[:2])
 def test_the_same_weights_under_the_names_of_mamba_ssm_are_the_same_function(options):
     peer = theirs(n_groups=2, time_step_limit=(0.01, 0.1), **options)
@@ -270,59 +259,3 @@ def test_a_model_shares_no_storage_with_the_weights_it_was_read_from():
         model.embedding.weight.zero_()
 
     assert (peer.backbone.embeddings.weight != 0).all()
-
-
-def test_all_settings_of_transformers_that_are_not_supported_are_named():
-    config = config_of(theirs()) | {
-        "model_type": "mamba",
-        "hidden_act": "gelu",
-        "num_heads": 3,
-        "use_bias": "yes",
-        "time_step_limit": ["low", 1.0],
-        "layer_norm_epsilon": None,
-        "state_size": 3.0,
-        "chunk_size": 0,
-    }
-    with pytest.raises(ConfigError) as refused:
-        from_transformers(config, {})
-
-    assert str(refused.value) == (
-        "transformers: each setting must be one that mamba2 supports; got state_size = 3.0, not a whole number; "
-        "time_step_limit = ['low', 1.0], not 2 numbers; use_bias = 'yes', not true or false; "
-        "layer_norm_epsilon = None, not a number; model_type = 'mamba', not 'mamba2'; hidden_act = 'gelu', not 'silu' or "
-        "'swish'; num_heads·head_dim = 12, not expand·hidden_size = 16; chunk = 0 is not a whole number of at least 1."
-    )
-
-
-def test_all_weights_that_do_not_fit_are_named():
-    peer = theirs(num_hidden_layers=1)
-    weights = dict(peer.state_dict())
-    mixer = "backbone.layers.0.mixer"
-    weights["stranger"] = weights.pop(f"{mixer}.D")
-    weights[f"{mixer}.conv1d.weight"] = torch.zeros(22, 4)
-    weights[f"{mixer}.A_log"] = torch.zeros(4, dtype=torch.int8)
-    with pytest.raises(CheckpointError) as refused:
-        from_transformers(config_of(peer), weights)
-
-    assert str(refused.value) == (
-        f"transformers: the weights do not fit the config: {mixer}.D is missing; stranger is unknown; "
-        f"{mixer}.conv1d.weight is (22, 4), not (22, 1, 4); {mixer}.A_log is torch.int8, not floating-point."
-    )
-
-
-def test_a_small_start_of_dt_lowers_the_floor_of_transformers():
-    config = ModelConfig(d_model=8, headdim=4, layers=1, dt_init=(1e-6, 0.1))
-    written, _ = to_transformers(LanguageModel(config, vocabulary=11, tied=True))
-
-    assert (written["time_step_min"], written["time_step_max"], written["time_step_floor"]) == (1e-6, 0.1, 1e-6)
-
-
-def test_all_settings_that_transformers_lacks_are_named():
-    config = ModelConfig(d_model=8, headdim=4, layers=1, D="channel", norm="none")
-    with pytest.raises(ConfigError) as refused:
-        to_transformers(LanguageModel(config, vocabulary=11, tied=True))
-
-    assert str(refused.value) == (
-        "to_transformers: each setting must be one that the other library has; got D = 'channel', not 'head'; "
-        "norm = 'none', not 'after gate'."
-    )

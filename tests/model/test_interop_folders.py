@@ -53,6 +53,14 @@ def test_our_folder_is_weights_and_a_section_of_settings(small, tmp_path):
     require_equal(load_file(tmp_path / "out" / "model.safetensors"), small.state_dict())
 
 
+def test_the_current_folder_can_be_written(small, tmp_path, monkeypatch):
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    save_language_model(Path(), small, to="mamba2")
+
+    require_equal(load_language_model(tmp_path / "here").state_dict(), small.state_dict())
+
+
 def test_weights_for_transformers_say_that_they_are_of_torch(small, tmp_path):
     # Versions before 5 refuse a file that does not.
     save_language_model(tmp_path / "out", small, to="transformers")
@@ -136,6 +144,15 @@ def test_a_shard_that_is_missing_is_named(small, tmp_path):
     (tmp_path / "out" / "model.safetensors.index.json").write_text(json.dumps(index))
 
     assert "b.safetensors" in refusal(tmp_path / "out")
+
+
+def test_an_index_leads_to_no_file_outside_its_folder(small, tmp_path):
+    save_language_model(tmp_path / "out", small, to="transformers")
+    (tmp_path / "out" / "model.safetensors").rename(tmp_path / "a.safetensors")
+    index = {"weight_map": {"x": "../a.safetensors"}}
+    (tmp_path / "out" / "model.safetensors.index.json").write_text(json.dumps(index))
+
+    assert "a.safetensors" in refusal(tmp_path / "out")
 
 
 @pytest.mark.parametrize("index", [[], {}, {"weight_map": ["a"]}], ids=str)

@@ -104,6 +104,14 @@ def test_tied_weights_are_written_and_read_once(tmp_path):
     assert torch.equal(fresh(TOKENS, fresh.initial_state(2))[0], model(TOKENS, model.initial_state(2))[0])
 
 
+def test_an_embedding_starts_small_enough_to_be_a_head():
+    torch.manual_seed(0)
+    weight = LanguageModel(CONFIG, vocabulary=5000, tied=True).embedding.weight
+
+    assert weight.std().item() == pytest.approx(0.02, rel=0.02)
+    assert weight.mean().item() == pytest.approx(0.0, abs=5e-4)
+
+
 def test_sizes_are_told():
     model = LanguageModel(CONFIG, vocabulary=11, tied=False)
 

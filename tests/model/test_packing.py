@@ -3,8 +3,11 @@
 import pytest
 import torch
 
+from mamba2.config import ModelConfig
 from mamba2.errors import ConfigError
-from mamba2.model.packing import unpack
+from mamba2.model.language import LanguageModel
+from mamba2.model.packing import run_packed, unpack
+from mamba2.verify.checks import require_close
 
 
 def test_an_empty_sequence_is_a_row_of_pads() -> None:
@@ -12,6 +15,17 @@ def test_an_empty_sequence_is_a_row_of_pads() -> None:
 
     assert padded[..., 0].tolist() == [[1.0, 2.0], [0.0, 0.0], [3.0, 0.0]]
     assert mask.tolist() == [[True, True], [False, False], [True, False]]
+
+
+def test_tokens_are_packed_as_features_are() -> None:
+    torch.manual_seed(0)
+    config = ModelConfig(d_model=8, layers=2, headdim=4, d_state=3, chunk=2)
+    model = LanguageModel(config, vocabulary=5, tied=True)
+    tokens = torch.tensor([[1, 2, 3, 4, 0]])
+    logits, _ = run_packed(model, tokens, torch.tensor([0, 3, 5]), model.initial_state(2))
+    alone = [model(part, model.initial_state(1))[0] for part in (tokens[:, :3], tokens[:, 3:])]
+
+    require_close("logits", logits, torch.cat(alone, dim=1))
 
 
 @pytest.mark.parametrize("cuts", [[0], [0, 2], [1, 3], [0, 2, 1, 3], [0, 4]])

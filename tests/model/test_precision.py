@@ -7,7 +7,9 @@ import torch
 from torch import Tensor
 
 from mamba2.config import ModelConfig
+from mamba2.model.backbone import Backbone
 from mamba2.model.block import BlockState, Mamba2Block
+from mamba2.ops.norm import rms_norm
 from mamba2.ops.scan import scan_chunked, scan_sequential
 
 HALVES = [torch.bfloat16, torch.float16]
@@ -95,6 +97,26 @@ def test_training_under_autocast_has_finite_gradients_close_to_those_of_float32(
     for name, expected in exact.items():
         error = (rounded[name] - expected).abs().max() / expected.abs().max()
         assert error < (2e-2 if half is torch.float16 else 1e-1), name
+
+
+def test_the_residual_stream_of_a_half_precision_stack_is_float32() -> None:
+    """In bfloat16 the sum 256 + 0.5 would be 256: what a block adds to a large stream must not be lost."""
+    torch.manual_seed(0)
+    backbone = Backbone(ModelConfig(d_model=8, layers=2, headdim=4, d_state=3))
+    with torch.no_grad():
+        for block in backbone.blocks:
+            block.out_proj.weight.zero_()
+            block.out_proj.bias = torch.nn.Parameter(torch.full((8,), 0.5))
+    seen = []
+    backbone.blocks[1].register_forward_pre_hook(lambda _, arguments: seen.append(arguments[0]))
+    backbone = backbone.to(torch.bfloat16)
+    x = torch.full((1, 1, 8), 256.0, dtype=torch.bfloat16)
+    x[..., 0] = 1.0
+    backbone(x, backbone.initial_state(1))
+    stream = x.float() + 0.5
+
+    assert seen[0].dtype == torch.bfloat16
+    assert seen[0].tolist() == rms_norm(stream, torch.ones(8), eps=1e-5).bfloat16().tolist()
 
 
 def test_one_large_step_among_small_ones_costs_float32_no_digits() -> None:

@@ -1,8 +1,8 @@
 """The layout of mamba_ssm's `MambaLMHeadModel` and of its lone block `Mamba2`, as of version 2.3.
 
 Settings of a fresh model that `ModelConfig` lacks (conv_init, dt_init_floor) and of kernels and devices (device, dtype,
-use_mem_eff_path, fused_add_norm …) are left alone. `residual_in_fp32` is read either way and written as true: it
-differs only for weights narrower than float32, where the residual stream of `Backbone` has the dtype of the weights.
+use_mem_eff_path, fused_add_norm …) are left alone. `residual_in_fp32` is read either way and written as true, as
+`Backbone` has it; it matters only for weights narrower than float32.
 """
 
 import math

@@ -1,8 +1,8 @@
 """The layout of transformers' `Mamba2ForCausalLM` and `Mamba2Model`, as of version 5.24.
 
 Settings that matter to a fresh model only (time_step_floor, initializer_range …) and those that its Mamba-2 never reads
-(rms_norm, norm_before_gate in older configs) are left alone. `residual_in_fp32` is read either way and written as true:
-it differs only for weights narrower than float32, where the residual stream of `Backbone` has the dtype of the weights.
+(rms_norm, norm_before_gate in older configs) are left alone. `residual_in_fp32` is read either way and written as true,
+as `Backbone` has it; it matters only for weights narrower than float32.
 Token ids and tokenizers are no part of a model here.
 """
 
