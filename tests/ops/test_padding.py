@@ -25,7 +25,9 @@ def test_restore_names_an_order_of_another_batch() -> None:
 
 
 def test_the_convolution_names_lengths_of_another_batch() -> None:
-    with pytest.raises(ShapeError, match=r"^causal_conv1d: axis 'batch' is 3 in lengths \(3,\) but 2 in x \(2, 4, 1\)\."):
+    with pytest.raises(
+        ShapeError, match=r"^causal_conv1d: axis 'batch' is 3 in lengths \(3,\) but 2 in x \(2, 4, 1\)\."
+    ):
         causal_conv1d(torch.zeros(2, 4, 1), torch.zeros(1, 2), None, torch.zeros(2, 1, 1), torch.tensor([1, 2, 3]))
 
 
