@@ -39,6 +39,7 @@ _PUBLIC = {
     "load_state": "model.state",
     "prepare": "data.dataset",
     "fit": "train.loop",
+    "fit_files": "train.run",
     "load_model": "train.checkpoint",
 }
 

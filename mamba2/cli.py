@@ -1,18 +1,14 @@
 """What can be typed: thin commands, which import what they need when they run, so that --help is quick."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import typer
 
 from mamba2.config import DataConfig, RunConfig, TrainConfig
-from mamba2.errors import CheckpointError, DataError
-
-if TYPE_CHECKING:
-    from mamba2.train.loop import Epoch, Step
+from mamba2.errors import CheckpointError, ConfigError, DataError
 
 Section = TypeVar("Section", DataConfig, TrainConfig)
 
@@ -22,6 +18,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
     help="Mamba-2 on market bars: training, prefill and live inference are one function.",
+    epilog="Begin with: mamba2 smoke. Every COMMAND --help has an example. Exit status: 0 for success, 1 for an error, "
+    "which is one line, 2 for wrong usage.",
 )
 
 Files = Annotated[list[Path], typer.Argument(help="Databento DBN files of OHLCV bars.", show_default=False)]
@@ -43,6 +41,7 @@ def smoke(
     from mamba2.smoke import run_smoke
 
     report = run_smoke(files or [], out, device=device, epochs=epochs, say=typer.echo)
+    typer.echo(f"page: {out / 'report.html'}")
     typer.echo(f"{'passed' if report['passed'] else 'FAILED'}: {out / 'report.json'}")
     if not report["passed"]:
         raise typer.Exit(1)
@@ -61,16 +60,23 @@ def train(
     front: Annotated[bool, typer.Option("--front", help="Take the front contract of each session.")] = False,
     all_: Annotated[bool, typer.Option("--all", help="Take all outright contracts.")] = False,
     no_validation: Annotated[bool, typer.Option("--no-validation", help="Train on all windows.")] = False,
+    accumulate: Annotated[int | None, typer.Option(min=1, help="Parts that a batch is run in, to save memory.")] = None,
+    precision: Annotated[str | None, typer.Option(help="float32 or bf16.", show_default=False)] = None,
+    carry_state: Annotated[bool, typer.Option("--carry-state", help="Windows go on from those before them.")] = False,
+    save_every: Annotated[int | None, typer.Option(min=1, help="Steps from checkpoint to checkpoint.")] = None,
+    keep: Annotated[int | None, typer.Option(min=1, help="Newest checkpoints to keep, beside the best.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out, if there is one.")] = False,
     device: Device = None,
 ) -> None:
-    """Trains a forecaster on files of bars; a checkpoint follows each epoch.
+    """Trains a forecaster on files of bars; a checkpoint follows each epoch, and where SIGINT or SIGTERM stops it.
 
     Example: mamba2 train day1.dbn.zst day2.dbn.zst --symbol 6EH4 --out runs/first
     """
     chosen = [name for name in (symbol, "front" if front else None, "all" if all_ else None) if name is not None]
     if len(chosen) > 1:
         raise typer.BadParameter("--symbol, --front and --all exclude one another.")
-    run = RunConfig.load(config) if config else RunConfig()
+    known = out / "config.toml" if resume and config is None else config
+    run = RunConfig.load(known) if known and (known == config or known.is_file()) else RunConfig()
     data = {
         "window": window,
         "stride": stride,
@@ -78,8 +84,51 @@ def train(
         "contract": chosen[0] if chosen else None,
         "validation_fraction": 0.0 if no_validation else None,
     }
-    run = replace(run, data=_override(run.data, data), train=_override(run.train, {"epochs": epochs, "device": device}))
-    _train(files, run, out)
+    train = {
+        "epochs": epochs,
+        "accumulate": accumulate,
+        "precision": precision,
+        "carry_state": carry_state or None,
+        "save_every": save_every,
+        "keep": keep,
+        "device": device,
+    }
+    run = replace(run, data=_override(run.data, data), train=_override(run.train, train))
+
+    from mamba2.train.show import train as train_and_show
+
+    status = train_and_show(files, run, out, resume=resume)
+    if status:
+        raise typer.Exit(status)
+
+
+@app.command()
+def runs(folder: Annotated[Path, typer.Argument(help="A folder of runs.", show_default=False)]) -> None:
+    """Lists the runs under a folder: how far they came, how good they are, in which settings they differ.
+
+    Example: mamba2 runs runs
+    """
+    from rich.console import Console
+
+    from mamba2.train.show import runs_table
+
+    Console().print(runs_table(folder), soft_wrap=False)
+
+
+@app.command()
+def replay(folder: Annotated[Path, typer.Argument(help="RUN/failed-batch.", show_default=False)]) -> None:
+    """Takes a step that failed again, and names the first module whose output is not finite; exit status 1 if one is.
+
+    Example: mamba2 replay runs/first/failed-batch
+    """
+    from mamba2.train.failure import replay as take_again
+
+    result = take_again(folder)
+    typer.echo(f"failed: {result.failed}\nagain:  {result.again or f'all is finite, loss {result.loss:.4f}'}")
+    if result.first:
+        typer.echo(f"first:  {result.first}")
+    if result.again:
+        raise typer.Exit(1)
 
 
 @app.command()
@@ -158,6 +207,9 @@ def check(config: ConfigFile = None) -> None:
     """
     run = RunConfig.load(config) if config else RunConfig()
 
+    import torch
+
+    from mamba2.model.choice import why_never_fused
     from mamba2.train.dry_run import dry_run
 
     result = dry_run(run)
@@ -165,6 +217,192 @@ def check(config: ConfigFile = None) -> None:
         f"ok: one training step on {result.batch} sequences of {result.time} bars with {result.features} features "
         f"through {result.parameters:,} parameters."
     )
+    is_autocast, device = run.train.precision != "float32", run.train.device.partition(":")[0]
+    why = why_never_fused(device=device, dtype=torch.float32, is_autocast=is_autocast)
+    typer.echo("blocks run in the fast form." if why is None else f"blocks run in the composed form: {why}.")
+
+
+@app.command()
+def verify(
+    target: Annotated[str, typer.Argument(help="MODULE:NAME, `ours`, one of ours such as `ours.block`, an adapter.")],
+    json: Annotated[Path | None, typer.Option("--json", help="Write the verdicts to this file too.")] = None,
+    examples: Annotated[int, typer.Option(min=1, help="Cases to draw for each law; a third for blocks.")] = 100,
+    level: Annotated[list[str] | None, typer.Option(help="Only this level: scan, conv, block or model.")] = None,
+) -> None:
+    """Judges an implementation of Mamba-2 by the laws; exit status 1 if one that it claims is broken.
+
+    Example: mamba2 verify mypackage.adapters:Mine
+    """
+    _verify(target, json, examples, level or [])
+
+
+def _verify(target: str, json: Path | None, examples: int, levels: list[str]) -> None:
+    from json import dumps
+
+    import torch
+    from rich.console import Console
+
+    from mamba2.verify.runner import verify
+    from mamba2.verify.table import show
+    from mamba2.verify.targets import load_implementations
+
+    chosen = {name: each for name, each in load_implementations(target).items() if not levels or each.level in levels}
+    if not chosen:
+        raise ConfigError(f"--level: must be a level that {target} has; got {', '.join(levels)}.")
+    torch.set_num_threads(1)  # the tensors of a case are too small to share
+    verdicts = show(verify(chosen, examples=examples), Console(soft_wrap=True), many=len(chosen) > 1)
+    if json is not None:
+        json.write_text(dumps([each.as_json() for each in verdicts], indent=2), encoding="utf-8")
+    if any(each.outcome == "broken" for each in verdicts):
+        raise typer.Exit(1)
+
+
+class Control(StrEnum):
+    """Evaluations that train anew."""
+
+    SURROGATE = "surrogate"
+
+
+@app.command()
+def evaluate(
+    run: Annotated[Path, typer.Argument(help="A run's folder, or a checkpoint.", show_default=False)],
+    files: Annotated[list[Path] | None, typer.Argument(help="DBN files; those of the run when not given.")] = None,
+    json: Annotated[Path | None, typer.Option("--json", help="Write the results to this file too.")] = None,
+    control: Annotated[Control | None, typer.Option(help="Train anew on bars in random order.")] = None,
+    folds: Annotated[int | None, typer.Option(min=1, help="Train anew for so many walk-forward folds.")] = None,
+    embargo: Annotated[int, typer.Option(min=0, help="Bars left out before each fold, beside the purge.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Of the random order.")] = 0,
+    device: Device = None,
+) -> None:
+    """Judges a trained forecaster next to forecasts that cost nothing; exit status 1 if it seems to know the future.
+
+    Only bars after those of the training are judged, each segment from its start, as live.
+
+    Example: mamba2 evaluate runs/first later.dbn.zst --json evaluation.json
+    """
+    if control is not None and folds is not None:
+        raise typer.BadParameter("--control and --folds exclude one another.")
+    from json import dumps
+
+    from mamba2.evaluation.run import control_run, evaluate_run, walk_forward_run
+
+    if control is not None:
+        outcome = control_run(run, files or [], seed=seed, device=device)
+    elif folds is not None:
+        outcome = walk_forward_run(run, files or [], folds=folds, embargo=embargo, device=device)
+    else:
+        outcome = evaluate_run(run, files or [], device=device)
+    for line in outcome.lines:
+        typer.echo(line)
+    if json is not None:
+        json.write_text(dumps(outcome.values, indent=2, allow_nan=False) + "\n", encoding="utf-8")
+    if outcome.fault is not None:
+        raise DataError(outcome.fault)
+
+
+@app.command()
+def live(
+    run: Annotated[Path, typer.Argument(help="A run's folder, or a checkpoint.", show_default=False)],
+    files: Annotated[list[Path] | None, typer.Argument(help="DBN files to replay.")] = None,
+    replay: Annotated[bool, typer.Option("--replay", help="Replay the files, bar by bar.")] = False,
+    from_feed: Annotated[bool, typer.Option("--live", help="Take bars from databento.Live.")] = False,
+    state: Annotated[Path | None, typer.Option(help="Folder of the state: go on from it, save it at the end.")] = None,
+    dataset: Annotated[str, typer.Option(help="Of the feed.")] = "GLBX.MDP3",
+    symbols: Annotated[str | None, typer.Option(help="What to subscribe to, such as 6E.FUT.")] = None,
+    schema: Annotated[str, typer.Option(help="ohlcv-1s, -1m, -1h or -1d.")] = "ohlcv-1m",
+    reconnects: Annotated[int, typer.Option(min=0, help="Tries in a row to connect again.")] = 10,
+    pause: Annotated[float, typer.Option(min=0, help="Seconds before each.")] = 5.0,
+    gateway: Annotated[str | None, typer.Option(hidden=True, help="HOST:PORT instead of Databento's.")] = None,
+    device: Device = None,
+) -> None:
+    """Forecasts bar by bar: one line of JSON after each completed bar of the run's contract.
+
+    The feed's key is taken from DATABENTO_API_KEY. Ctrl-C ends the feed and saves the state.
+
+    Example: mamba2 live runs/first --replay 2024-01-08.dbn.zst
+    """
+    if replay == from_feed or bool(files) != replay or (symbols is not None) != from_feed:
+        raise typer.BadParameter("either --replay and FILEs, or --live and --symbols.")
+    from signal import SIGTERM, default_int_handler, signal
+
+    from mamba2.live.session import feed_session, replay_session, subscribe_to
+    from mamba2.live.stream import Gateway
+    from mamba2.train.checkpoint import load_model
+    from mamba2.train.device import choose_device
+    from mamba2.train.runs import find_checkpoint
+
+    model, config = load_model(find_checkpoint(run))
+    model.to(choose_device(device or config.train.device))
+    if symbols is None:
+        replay_session(model, config, files or [], typer.echo, state=state)
+        return
+    host, _, port = gateway.partition(":") if gateway else ("", "", "")
+    signal(SIGTERM, default_int_handler)  # so that a stopped service saves its state, as Ctrl-C does
+    feed_session(
+        model,
+        config,
+        subscribe_to(dataset, symbols, schema),
+        typer.echo,
+        state=state,
+        gateway=Gateway(host, int(port)) if gateway else Gateway(),
+        reconnects=reconnects,
+        pause=pause,
+    )
+
+
+@app.command()
+def download(
+    symbols: Annotated[str, typer.Argument(help="Such as 6E.FUT, ES.v.0 or 6EH4,6EM4.", show_default=False)],
+    start: Annotated[str, typer.Option(help="First day or time, UTC.", show_default=False)],
+    end: Annotated[str, typer.Option(help="Day or time to end before, UTC.", show_default=False)],
+    out: Annotated[Path, typer.Option(help="Folder of the file.")] = Path(),
+    dataset: Annotated[str, typer.Option(help="At Databento.")] = "GLBX.MDP3",
+    schema: Annotated[str, typer.Option(help="ohlcv-1s, -1m, -1h or -1d.")] = "ohlcv-1m",
+    daily: Annotated[bool, typer.Option("--daily", help="A file for each UTC day; goes on where it stopped.")] = False,
+    max_cost: Annotated[float | None, typer.Option(min=0, help="Dollars that may be spent.")] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Buy whatever it costs.")] = False,
+    gateway: Annotated[str | None, typer.Option(hidden=True, help="URL instead of Databento's.")] = None,
+) -> None:
+    """Downloads bars: says what they cost first, and leaves files that are whole and checked, or none.
+
+    Files that are there and whole are not bought again. The key is taken from DATABENTO_API_KEY.
+
+    Example: mamba2 download 6E.FUT --start 2024-01-02 --end 2024-01-06 --max-cost 1
+    """
+    from mamba2.data.api import api_key
+    from mamba2.data.download import Request, is_there, make_client, quote
+    from mamba2.data.download import download as fetch
+
+    request = Request(dataset, symbols, schema, start, end)
+    parts = request.days() if daily else (request,)
+    client = make_client(api_key(), gateway=gateway)
+    wanted = [(part, quote(client, part)) for part in parts]
+    missing = [
+        (part, price) for part, price in wanted if price.records and not is_there(out / part.name, price.records)
+    ]
+    records, dollars = sum(price.records for _, price in missing), sum(price.dollars for _, price in missing)
+    typer.echo(
+        f"{symbols} ({request.stype_in}), {schema}: {records:,} records in {len(missing)} files for {dollars:.2f} USD; "
+        f"{sum(price.records > 0 for _, price in wanted) - len(missing)} files are there"
+    )
+    if missing and not yes:
+        _require_consent(dollars, max_cost)
+    for part, price in missing:
+        fetch(client, part, out / part.name, price.records)
+        typer.echo(str(out / part.name))
+
+
+def _require_consent(dollars: float, max_cost: float | None) -> None:
+    """The cost is within the limit; without one, whoever sits at the terminal says yes."""
+    import sys
+
+    if max_cost is not None and dollars > max_cost:
+        raise DataError(
+            f"download: the cost must be at most --max-cost {max_cost:.2f} USD; it is {dollars:.2f}. Ask for less, or "
+            "raise the limit."
+        )
+    if max_cost is None and not (sys.stdin.isatty() and typer.confirm("Buy?")):
+        raise DataError(f"download: {dollars:.2f} USD must be agreed to; they were not. Add --max-cost or --yes.")
 
 
 def _override(section: Section, values: dict[str, Any]) -> Section:
@@ -175,44 +413,3 @@ def _override(section: Section, values: dict[str, Any]) -> Section:
 def _require_new(folder: Path, otherwise: str) -> None:
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
         raise CheckpointError(f"{folder}: must be a new or empty folder, {otherwise}")
-
-
-def _train(files: list[Path], run: RunConfig, out: Path) -> None:
-    _require_new(out, "a run is never written over. Choose another --out.")
-
-    import torch
-
-    from mamba2.data.dataset import prepare
-    from mamba2.train.checkpoint import make_model
-    from mamba2.train.device import choose_device
-    from mamba2.train.loop import fit
-
-    device = choose_device(run.train.device)
-    dataset = prepare(files, run.data)
-    typer.echo(
-        f"{dataset.bars:,} of {dataset.messages:,} bars, {dataset.sequences:,} windows: {len(dataset.train):,} to "
-        f"train, {len(dataset.validation):,} to validate, {dataset.purged:,} purged between"
-    )
-    torch.manual_seed(run.train.seed)
-    model = make_model(run).to(device)
-    _show(fit(model, dataset, run, out / "checkpoints"))
-
-
-def _show(progress: "Iterator[Step | Epoch]") -> None:
-    """A bar on a terminal; elsewhere only the line of each epoch."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    from mamba2.train.loop import Epoch
-
-    console = Console(soft_wrap=True)
-    columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task("")
-        for event in progress:
-            if isinstance(event, Epoch):
-                validation = "none" if event.validation_loss is None else f"{event.validation_loss:.4f}"
-                line = f"epoch {event.epoch}  train loss {event.train_loss:.4f}  validation loss {validation}"
-                console.print(f"{line}  {event.seconds:.1f} s  {event.checkpoint}", highlight=False)
-            else:
-                bar.update(task, completed=event.step, total=event.steps, description=f"loss {event.loss:.4f}")

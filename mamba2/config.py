@@ -169,6 +169,7 @@ class TrainConfig:
 
     epochs: int = 3
     batch: int = 32
+    """Windows of one optimizer step, over however many processes and parts they are spread."""
     learning_rate: float = 1e-3
     """Peak of the schedule: linear warm-up, then a cosine down to a tenth."""
     warm_up_steps: int = 1
@@ -176,14 +177,30 @@ class TrainConfig:
     max_grad_norm: float = 1.0
     seed: int = 0
     device: str = "cpu"
+    accumulate: int = 1
+    """Parts that each process runs its share of a batch in, one after the other: less memory, the same gradient."""
+    carry_state: bool = False
+    """A window goes on from the detached state of the one before it in its segment, where there is one."""
+    precision: str = "float32"
+    """Of the passes: 'float32', or 'bf16' for autocast; weights, states and the validation stay float32."""
+    save_every: int | None = None
+    """Steps between checkpoints within an epoch, beside the one at its end."""
+    keep: int | None = None
+    """So many of the newest checkpoints stay, and the best; all when not given."""
 
     def __post_init__(self) -> None:
-        _require_counts(self, "epochs batch")
+        _require_counts(self, "epochs batch accumulate")
         _require_counts(self, "warm_up_steps seed", least=0)
         for name in ("learning_rate", "max_grad_norm"):
             value = getattr(self, name)
             _require(0 < value < math.inf, f"{name} = {value} is not positive and finite.")
         _require(0 <= self.weight_decay < math.inf, f"weight_decay = {self.weight_decay} is not 0 or more.")
+        _require(
+            self.precision in ("float32", "bf16"), f"precision = {self.precision!r} is not one of ('float32', 'bf16')."
+        )
+        for name in ("save_every", "keep"):
+            if getattr(self, name) is not None:
+                _require_counts(self, name)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -193,6 +210,12 @@ class RunConfig:
     model: ModelConfig = field(default_factory=ModelConfig)
     data: DataConfig = field(default_factory=DataConfig)
     train: TrainConfig = field(default_factory=TrainConfig)
+
+    def __post_init__(self) -> None:
+        _require(
+            not self.train.carry_state or self.data.stride in (None, self.data.window),
+            f"carry_state needs windows end to end: stride = {self.data.stride} is not the window {self.data.window}.",
+        )
 
     def to_toml(self) -> str:
         """TOML text that `from_toml` reads back as an equal config."""

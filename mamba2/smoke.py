@@ -7,15 +7,22 @@ import importlib
 import json
 import platform
 import time
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mamba2 import __version__
 from mamba2.config import DataConfig, RunConfig, TrainConfig
 from mamba2.errors import TrainingError
+
+if TYPE_CHECKING:
+    from mamba2.evaluation.stretch import Stretch
+    from mamba2.train.loop import Step
 
 CHECKS = (
     "imports",
@@ -82,30 +89,69 @@ class Checklist:
             self._say(f"{verdict}  {name:<15}  {entry['seconds']:7.2f} s  {entry['detail']}")
 
 
+@dataclass
+class _Seen:
+    """What the page shows and `report.json` does not hold."""
+
+    steps: "list[Step]" = field(default_factory=list)
+    stretch: "Stretch | None" = None
+    peak_memory: int | None = None
+    functions: list[str] = field(default_factory=list)
+
+
 def run_smoke(
     files: Sequence[Path], out: Path, *, device: str = "cpu", epochs: int = 3, say: Callable[[str], None] = print
 ) -> dict[str, Any]:
-    """Runs the whole pipeline on the files, or on data of its own making, and writes `out/report.json`.
+    """Runs the whole pipeline on the files, or on data of its own making; writes `report.json` and `report.html`.
 
     Returns:
         The report; its "passed" tells whether every check held.
     """
-    checklist = Checklist(say)
+    checklist, config, seen = Checklist(say), smoke_config(device, epochs), _Seen()
     report: dict[str, Any] = {"passed": False, "checks": checklist.checks, "data": {}, "model": {}}
     report |= {"validation_loss_before": None, "epochs": [], "device": device, "versions": _versions()}
     out.mkdir(parents=True, exist_ok=True)
     try:
-        _run(files, out, smoke_config(device, epochs), checklist, report)
-    except CheckFailedError:
+        _run(files, out, config, checklist, report, seen)
+    except CheckFailedError as error:
+        frames = traceback.walk_tb(error.__cause__.__traceback__ if error.__cause__ else None)
+        seen.functions = [frame.f_code.co_qualname for frame, _ in frames]
         for entry in checklist.checks:
             if entry["passed"] is None:
                 say(f"-     {entry['name']:<15}  {'':9}  not run")
     report["passed"] = checklist.passed
     (out / "report.json").write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+    _write_page(out / "report.html", config, report, seen)
     return report
 
 
-def _run(files: Sequence[Path], out: Path, config: RunConfig, checklist: Checklist, report: dict[str, Any]) -> None:
+def _write_page(path: Path, config: RunConfig, report: dict[str, Any], seen: _Seen) -> None:
+    from mamba2.report import smoke_page
+    from mamba2.report.model_flow import forecaster_flow
+    from mamba2.report.page import write_page
+    from mamba2.report.parts import Forecasts
+
+    forecasts, bars = None, seen.stretch
+    if bars is not None:
+        opened = f"{datetime.fromtimestamp(bars.began // 10**9, UTC):%Y-%m-%d %H:%M} UTC"
+        what = f"{config.data.targets[0]}, in volatilities"
+        caption = f"{bars.symbol}, validation, as live: the state is carried from {opened}, where the segment began."
+        forecasts = Forecasts(bars.time, bars.starts, bars.actual, bars.levels, bars.quantiles, what, caption)
+    batch = min(config.train.batch, report["data"].get("train_sequences", config.train.batch))
+    shown = smoke_page.Seen(
+        flow=forecaster_flow(config, batch),
+        losses=[step.loss for step in seen.steps],
+        bars=sum(step.bars for step in seen.steps),
+        peak_memory=seen.peak_memory,
+        forecasts=forecasts,
+        functions=seen.functions,
+    )
+    write_page(path, smoke_page.smoke_page(report, shown))
+
+
+def _run(
+    files: Sequence[Path], out: Path, config: RunConfig, checklist: Checklist, report: dict[str, Any], seen: _Seen
+) -> None:
     """The pipeline, top to bottom; imports stand where they are checked."""
     check = checklist.check
     with check("imports") as note:
@@ -117,10 +163,12 @@ def _run(files: Sequence[Path], out: Path, config: RunConfig, checklist: Checkli
         from mamba2.data.dataset import make_tracks, split
         from mamba2.data.synthetic import write_example
         from mamba2.data.windows import batches
+        from mamba2.evaluation.stretch import forecast_stretch
         from mamba2.train.checkpoint import load_model, make_model
-        from mamba2.train.device import choose_device
+        from mamba2.train.device import choose_device, peak_memory
         from mamba2.train.evaluate import to_tensors, validation_loss
-        from mamba2.train.loop import Epoch, compute_gradients, fit
+        from mamba2.train.loop import Epoch, Step, fit
+        from mamba2.train.step import compute_gradients
 
         note.append(f"torch {torch.__version__}, Python {platform.python_version()}")
     with check("device") as note:
@@ -153,7 +201,7 @@ def _run(files: Sequence[Path], out: Path, config: RunConfig, checklist: Checkli
         note.append(f"features {_sizes(first.features)} -> quantiles {_sizes(forecast.quantiles)}")
     with check("finite loss") as note:
         before = validation_loss(model, dataset.validation, config.train.batch)
-        loss, norm = compute_gradients(model, first, config.train.max_grad_norm)
+        loss, norm, _ = compute_gradients(model, first, config.train.max_grad_norm)
         report["validation_loss_before"] = before
         _require(bool(loss.isfinite()), f"the loss of the first batch is {loss.item()}")
         note.append(f"{loss.item():.4f}; validation loss untrained {before:.4f}")
@@ -162,15 +210,17 @@ def _run(files: Sequence[Path], out: Path, config: RunConfig, checklist: Checkli
         _require_each(model, lambda weight: weight.grad is not None and bool(weight.grad.any()), "other than zero")
         note.append(f"finite and not zero in all {len(list(model.parameters()))} parameter tensors")
         note.append(f"norm {norm.item():.3f}")
-    progress = fit(model, dataset, config, out / "checkpoints")
+    progress = fit(model, dataset, config, out)
     with check("weights updated") as note:
         untrained = {name: weight.detach().clone() for name, weight in model.named_parameters()}
-        next(progress)
+        seen.steps += [event for event in (next(progress),) if isinstance(event, Step)]
         same = [name for name, weight in model.named_parameters() if torch.equal(weight, untrained[name])]
         _require(not same, f"the first step left {', '.join(same)} as it was")
         note.append(f"by the first step, all {len(untrained)} parameter tensors")
     with check("validation loss") as note:
-        epochs = [event for event in progress if isinstance(event, Epoch)]
+        events = list(progress)
+        epochs = [event for event in events if isinstance(event, Epoch)]
+        seen.steps += [event for event in events if isinstance(event, Step)]
         report["epochs"] = [{**event._asdict(), "checkpoint": str(event.checkpoint)} for event in epochs]
         losses = [event.validation_loss for event in epochs]
         note += [f"epoch {event.epoch}: {event.validation_loss:.4f}" for event in epochs]
@@ -181,6 +231,10 @@ def _run(files: Sequence[Path], out: Path, config: RunConfig, checklist: Checkli
             again = validation_loss(loaded.to(place), dataset.validation, config.train.batch)
             _require(again == event.validation_loss, f"{event.checkpoint.name} loads with loss {again}")
         note.append(f"{len(epochs)} in {out / 'checkpoints'}, each gives its loss again")
+    if len(dataset.validation):
+        keep = tracks.selection.series[int(dataset.validation.track[0])].keep
+        seen.stretch = forecast_stretch(model, dataset.validation, keep)
+    seen.peak_memory = peak_memory(place)
 
 
 def _require(holds: bool, message: str) -> None:

@@ -43,7 +43,7 @@ def test_help_answers_without_importing_torch() -> None:
     assert answer.stdout.splitlines()[-1] == "False False"
 
 
-@pytest.mark.parametrize("name", ["smoke", "train", "bars", "check"])
+@pytest.mark.parametrize("name", ["smoke", "train", "bars", "check", "runs", "replay", "evaluate", "live", "download"])
 def test_every_command_explains_itself_with_an_example(name: str, command: Command) -> None:
     outcome = command(name, "--help")
 
@@ -57,7 +57,7 @@ def test_train_ends_with_a_checkpoint_for_each_epoch(
     outcome = command("train", *example, "--config", tiny, "--symbol", "6EH4", "--epochs", 2, "--out", tmp_path / "run")
 
     assert outcome.status == 0, outcome.err
-    assert [line.split("  ")[0] for line in outcome.out.splitlines()[1:]] == ["epoch 1", "epoch 2"]
+    assert [line.split("  ")[0] for line in outcome.out.splitlines()[2:]] == ["epoch 1", "epoch 2"]
     assert load_model(tmp_path / "run" / "checkpoints" / "epoch-002")[1].data.contract == "6EH4"
 
 
@@ -85,7 +85,8 @@ def test_a_run_is_never_written_over(example: list[Path], tmp_path: Path, comman
 
     assert (outcome.status, outcome.err) == (
         1,
-        f"mamba2: {tmp_path}: must be a new or empty folder, a run is never written over. Choose another --out.\n",
+        f"mamba2: {tmp_path}: must be a new or empty folder, a run is never written over. Choose another --out, "
+        "or go on with --resume.\n",
     )
 
 
@@ -93,7 +94,10 @@ def test_smoke_says_where_its_report_is(tmp_path: Path, command: Command) -> Non
     outcome = command("smoke", tmp_path / "missing.dbn", "--out", tmp_path / "smoke")
 
     assert outcome.status == 1
-    assert outcome.out.splitlines()[-1] == f"FAILED: {tmp_path / 'smoke' / 'report.json'}"
+    assert outcome.out.splitlines()[-2:] == [
+        f"page: {tmp_path / 'smoke' / 'report.html'}",
+        f"FAILED: {tmp_path / 'smoke' / 'report.json'}",
+    ]
 
 
 def test_bars_shows_every_instrument_and_what_is_dropped(example: list[Path], command: Command) -> None:
@@ -128,6 +132,14 @@ def test_check_takes_a_step_without_data(tiny: Path, command: Command) -> None:
 
     assert outcome.status == 0
     assert outcome.out.startswith("ok: one training step on 32 sequences of 60 bars with 9 features through ")
+    assert outcome.out.splitlines()[-1] == "blocks run in the fast form."
+
+
+def test_check_says_why_the_fast_form_is_not_used(tiny: Path, command: Command) -> None:
+    tiny.write_text(TINY + '[train]\nprecision = "bf16"\n')
+    outcome = command("check", "--config", tiny)
+
+    assert outcome.out.splitlines()[-1] == "blocks run in the composed form: autocast is on."
 
 
 def test_check_names_a_size_that_does_not_fit(tiny: Path, command: Command) -> None:

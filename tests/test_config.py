@@ -55,6 +55,15 @@ REFUSED = [
     (TrainConfig, {"learning_rate": 0.0}, "learning_rate = 0.0 is not positive and finite."),
     (TrainConfig, {"max_grad_norm": math.inf}, "max_grad_norm = inf is not positive and finite."),
     (TrainConfig, {"weight_decay": -0.1}, "weight_decay = -0.1 is not 0 or more."),
+    (TrainConfig, {"accumulate": 0}, "accumulate = 0 is not a whole number of at least 1."),
+    (TrainConfig, {"precision": "fp8"}, "precision = 'fp8' is not one of ('float32', 'bf16')."),
+    (TrainConfig, {"save_every": 0}, "save_every = 0 is not a whole number of at least 1."),
+    (TrainConfig, {"keep": 0}, "keep = 0 is not a whole number of at least 1."),
+    (
+        RunConfig,
+        {"data": DataConfig(window=60, stride=30), "train": TrainConfig(carry_state=True)},
+        "carry_state needs windows end to end: stride = 30 is not the window 60.",
+    ),
 ]
 
 
@@ -92,7 +101,7 @@ def test_every_kind_of_value_comes_back_from_toml():
 
 
 def test_toml_is_written_section_by_section():
-    assert RunConfig().to_toml().splitlines()[-9:] == [
+    assert RunConfig().to_toml().splitlines()[-12:] == [
         "[train]",
         "epochs = 3",
         "batch = 32",
@@ -102,6 +111,9 @@ def test_toml_is_written_section_by_section():
         "max_grad_norm = 1.0",
         "seed = 0",
         'device = "cpu"',
+        "accumulate = 1",
+        "carry_state = false",
+        'precision = "float32"',
     ]
 
 

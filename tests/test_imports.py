@@ -24,6 +24,7 @@ ROOMS = {
     "model": OPEN | {"ops"},
     "data": OPEN,
     "train": OPEN | {"model", "data"},
+    "evaluation": OPEN | {"model", "data", "train"},
     "live": OPEN | {"model", "data", "train.checkpoint"},
     "verify": OPEN | {"ops"},
     "verify.adapters.ours": OPEN | {"ops", "model"},

@@ -76,6 +76,18 @@ def test_the_report_is_written_as_returned(full: tuple[dict[str, Any], list[str]
     assert [Path(epoch["checkpoint"]).is_dir() for epoch in report["epochs"]] == [True] * 3
 
 
+def test_the_page_shows_the_run(full: tuple[dict[str, Any], list[str], Path]) -> None:
+    report, _, out = full
+    html = (out / "report.html").read_text()
+    losses = f"{report['validation_loss_before']:.3f} → {report['epochs'][-1]['validation_loss']:.3f}"
+
+    assert [html.count(f'<span class="name">{name}</span>') for name in CHECKS] == [1] * len(CHECKS)
+    assert losses in html
+    assert html.count("<svg") == 4
+    assert "bars a second" in html
+    assert "memory at its peak" in html
+
+
 @pytest.mark.usefixtures("tiny")
 def test_a_second_run_has_the_same_losses(tmp_path: Path) -> None:
     runs = [run_smoke([], tmp_path / name, say=lambda _: None) for name in ("first", "second")]
@@ -95,6 +107,7 @@ def test_the_old_fault_is_named_and_the_later_checks_are_not_run(
     ) -> Any:
         return sound(x, dt, A_log, B[0], *others, **options)
 
+    monkeypatch.setattr(block, "why_composed", lambda *_: "the fault is planted there")
     monkeypatch.setattr(block, "prepare_scan_input", unbroadcast)
     lines: list[str] = []
     report = run_smoke([], tmp_path, say=lines.append)
@@ -106,6 +119,8 @@ def test_the_old_fault_is_named_and_the_later_checks_are_not_run(
         "ShapeError: prepare_scan_input: B must have 4 axes (batch time group state); got 3: (60, 1, 8)."
     )
     assert "hint: the batch is missing: expand B over it." in failed
+    assert '<div class="box wrong"><strong>prepare_scan_input</strong>' in (tmp_path / "report.html").read_text()
+    assert '<span class="axis bad">batch <b>32</b> <i>got none</i></span>' in (tmp_path / "report.html").read_text()
     assert lines[-1] == "-     checkpoints                 not run"
     assert report["passed"] is False
 
@@ -123,6 +138,7 @@ def test_a_step_that_changes_nothing_fails_the_update_check(tmp_path: Path, monk
 @pytest.mark.usefixtures("tiny")
 def test_a_parameter_without_gradient_fails_the_gradient_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sound = block.Mamba2Block._skip
+    monkeypatch.setattr(block, "why_composed", lambda *_: "the fault is planted there")
     monkeypatch.setattr(block.Mamba2Block, "_skip", lambda self, x: sound(self, x).detach())
     report = run_smoke([], tmp_path, say=lambda _: None)
 

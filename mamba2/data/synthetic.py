@@ -14,13 +14,16 @@ import zstandard
 from databento_dbn import Metadata, Schema, SType
 from numpy.typing import NDArray
 
-from mamba2.data.dbn import RECORD, SymbolInterval
+from mamba2.data.dbn import RECORD, SymbolInterval, read_dbn
 from mamba2.errors import DataError
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Records = NDArray[np.void]
 Symbols = Mapping[str, tuple[SymbolInterval, ...]]
+
+SYNTHETIC = "SYNTHETIC"
+"""The dataset that the header of a made-up file names, as a real one says GLBX.MDP3: the mark survives every copy."""
 
 TICK = 50_000
 """The price step of Euro FX futures, 0.00005, in units of 1e-9."""
@@ -174,7 +177,7 @@ def example_records(seed: int = 20240102) -> Records:
     2.5e-4, five ticks; the other contracts move with it, at their distance.
     """
     rng = np.random.Generator(np.random.PCG64(seed))
-    times = np.concatenate([_minutes(day) for day in EXAMPLE_DAYS])
+    times = np.concatenate([session_minutes(day) for day in EXAMPLE_DAYS])
     front = np.rint(22_040 * np.exp(np.cumsum(ar1_returns(rng, len(times), std=2.5e-4)))).astype(np.int64)
     spread = -90 + np.cumsum(rng.choice([-1, 0, 1], len(times), p=[0.01, 0.98, 0.01]))
     activity = _activity(times)
@@ -209,9 +212,25 @@ def write_example(folder: Path) -> list[Path]:
     except OSError as error:
         raise DataError(f"{folder}: must be a folder; {error.strerror}. Name one that can be written.") from error
     return [
-        write_dbn(folder / name, records, symbols=symbols, parent="6E.FUT")
+        write_dbn(folder / name, records, symbols=symbols, dataset=SYNTHETIC, parent="6E.FUT")
         for name, records, symbols in example_files()
     ]
+
+
+def session_minutes(day: date) -> Ints:
+    """Opening times of a day's bars: all minutes but the break from 22:00 UTC, which on a Friday lasts to the end."""
+    minute = np.arange(1440)
+    open_ = (minute < 22 * 60) | ((minute >= 23 * 60) & (day.weekday() != 4))
+    return _midnight(day) + minute[open_] * MINUTE
+
+
+def are_synthetic(paths: Sequence[Path]) -> bool:
+    """Whether every file says that it is made up.
+
+    Raises:
+        DataError: a file cannot be read.
+    """
+    return all(read_dbn(path).dataset == SYNTHETIC for path in paths)
 
 
 def _midnight(day: date) -> int:
@@ -221,13 +240,6 @@ def _midnight(day: date) -> int:
 def _mapping(symbol: str, intervals: Sequence[SymbolInterval]) -> SimpleNamespace:
     parts = [SimpleNamespace(start_date=a, end_date=b, symbol=str(number)) for a, b, number in intervals]
     return SimpleNamespace(raw_symbol=symbol, intervals=parts)
-
-
-def _minutes(day: date) -> Ints:
-    """Opening times of a day's bars: all minutes but the break from 22:00 UTC, which on a Friday lasts to the end."""
-    minute = np.arange(1440)
-    open_ = (minute < 22 * 60) | ((minute >= 23 * 60) & (day.weekday() != 4))
-    return _midnight(day) + minute[open_] * MINUTE
 
 
 def _activity(times: Ints) -> Floats:

@@ -9,10 +9,15 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
+from torch.func import functional_call
 
 from mamba2.config import ModelConfig
 from mamba2.errors import ShapeError
+from mamba2.model.choice import Sizes, why_composed, why_composed_step
 from mamba2.ops.conv import causal_conv1d, causal_conv1d_step
+from mamba2.ops.fused.mixer import fused_mixer
+from mamba2.ops.fused.step import fused_step
+from mamba2.ops.fused.tile import Options, State, Weights
 from mamba2.ops.norm import gated_rms_norm
 from mamba2.ops.padding import align, restore
 from mamba2.ops.scan import prepare_scan_input, scan_chunked, scan_step
@@ -68,6 +73,9 @@ class Mamba2Block(nn.Module):
         Raises:
             ShapeError: the input or the state does not have this block's sizes.
         """
+        if why_composed(u, state, mask, self._sizes(u.shape[0]), self) is None:
+            y, after = fused_mixer(u, State(*state), self._weights(), self._options(), self._composed)
+            return y, BlockState(*after)
         scan = partial(scan_chunked, chunk=self.config.chunk)
         if mask is None:
             return self._run(u, state, causal_conv1d, scan)
@@ -85,7 +93,23 @@ class Mamba2Block(nn.Module):
         Raises:
             ShapeError: the input or the state does not have this block's sizes.
         """
-        return self._run(u, state, causal_conv1d_step, scan_step)
+        if why_composed_step(u, state, self._sizes(u.shape[0]), self.A_log) is not None:
+            return self._run(u, state, causal_conv1d_step, scan_step)
+        z, xBC, dt = self.in_proj(u)[:, 0].split(self.config.projection, dim=-1)
+        y, after = fused_step(
+            z,
+            xBC,
+            dt,
+            State(*state),
+            self.conv_weight,
+            self.conv_bias,
+            self.A_log,
+            self.dt_bias,
+            self.D,
+            self.norm_weight,
+            self._options(),
+        )
+        return self.out_proj(y.unsqueeze(1)), BlockState(*after)
 
     def _run(
         self,
@@ -107,6 +131,59 @@ class Mamba2Block(nn.Module):
         y, ssm = scan(*inputs, state.ssm)
         y = self._normed((y + self._skip(x)).flatten(2), gate)
         return self.out_proj(y.to(u.dtype)), BlockState(past, ssm)
+
+    def _weights(self) -> Weights:
+        """The parameters as the fast form takes them."""
+        W_z, W_conv, W_dt = self.in_proj.weight.split(self.config.projection)
+        biases = (None,) * 3 if self.in_proj.bias is None else self.in_proj.bias.split(self.config.projection)
+        b_z, b_conv, b_dt = biases
+        return Weights(
+            W_z=W_z,
+            W_conv=W_conv,
+            W_dt=W_dt,
+            b_z=b_z,
+            b_conv=b_conv,
+            b_dt=b_dt,
+            conv=self.conv_weight,
+            conv_bias=self.conv_bias,
+            A_log=self.A_log,
+            dt_bias=self.dt_bias,
+            D=self.D,
+            norm=self.norm_weight,
+            W_out=self.out_proj.weight,
+            b_out=self.out_proj.bias,
+        )
+
+    def _sizes(self, batch: int) -> Sizes:
+        config = self.config
+        past, ssm = (config.d_conv - 1, config.d_xBC), (config.n_heads, config.headdim, config.d_state)
+        return (batch, config.d_model), (batch, *past), (batch, *ssm)
+
+    def _options(self) -> Options:
+        config = self.config
+        norm = "none" if self.norm_weight is None else config.norm
+        return Options(config.n_groups, config.dt_range, norm, config.norm_eps)
+
+    def _composed(
+        self, u: Float[Tensor, "batch time d_model"], state: State, weights: Weights
+    ) -> tuple[Float[Tensor, "batch time d_model"], State]:
+        """The composed form as a function of the weights, which torch can differentiate as often as asked."""
+        biases = [each for each in (weights.b_z, weights.b_conv, weights.b_dt) if each is not None]
+        own = {
+            "in_proj.weight": torch.cat((weights.W_z, weights.W_conv, weights.W_dt)),
+            "in_proj.bias": torch.cat(biases) if biases else None,
+            "conv_weight": weights.conv,
+            "conv_bias": weights.conv_bias,
+            "A_log": weights.A_log,
+            "dt_bias": weights.dt_bias,
+            "D": weights.D,
+            "norm_weight": weights.norm,
+            "out_proj.weight": weights.W_out,
+            "out_proj.bias": weights.b_out,
+        }
+        named = {f"block.{name}": each for name, each in own.items() if each is not None}
+        y, after = functional_call(_Composed(self), named, (u, BlockState(*state)))
+        return y, State(*after)
 
     def _split(
         self, xBC: Float[Tensor, "batch time conv"]
@@ -142,6 +219,21 @@ class Mamba2Block(nn.Module):
             eps=config.norm_eps,
             before_gate=config.norm == "before gate",
         )
+
+
+class _Composed(nn.Module):
+    """A block that always runs in its composed form."""
+
+    def __init__(self, block: Mamba2Block) -> None:
+        super().__init__()
+        self.block = block
+
+    @shaped
+    def forward(
+        self, u: Float[Tensor, "batch time d_model"], state: BlockState
+    ) -> tuple[Float[Tensor, "batch time d_model"], BlockState]:
+        """As the block's, without a mask."""
+        return self.block._run(u, state, causal_conv1d, partial(scan_chunked, chunk=self.block.config.chunk))
 
 
 def _uniform(shape: tuple[int, ...], bound: float) -> Float[Tensor, "..."]:

@@ -1,5 +1,6 @@
-"""Models as folders: written whole or not at all, and weights that fit or whose every fault is named."""
+"""Models as folders: written whole or not at all, every byte checked; weights that fit or whose faults are named."""
 
+import hashlib
 import os
 import shutil
 from collections.abc import Iterator, Mapping
@@ -17,29 +18,116 @@ from mamba2.errors import CheckpointError
 Weights = Mapping[str, Float[Tensor, "..."]]
 """Parameters by name, as in a state dict."""
 
+CHECKSUMS = "checksums"
+"""The file of a folder that lists the SHA-256 of all others, as `sha256sum -c` reads it."""
+
+_SUFFIXES = (".safetensors", ".pt", ".toml")
+"""Of files that are read; others, such as notes, may be added to a folder."""
+
 
 @contextmanager
 def whole_folder(folder: Path) -> Iterator[Path]:
     """Yields an empty folder aside, which takes the name of `folder` once all is written; one of that name is replaced.
 
+    Whenever the process is killed, `existing(folder)` is the old folder or the new one, each of them whole.
+
     Raises:
         CheckpointError: something cannot be written; then `folder` is what it was.
     """
     place = folder.resolve()
-    aside = place.with_name(f".{place.name}.unfinished")
+    aside, replaced = place.with_name(f".{place.name}.unfinished"), _replaced(place)
     try:
+        if existing(place) == replaced:  # killed between the two renames below
+            replaced.rename(place)
         shutil.rmtree(aside, ignore_errors=True)
         aside.mkdir(parents=True)
         yield aside
-        for path in aside.iterdir():
-            with path.open("rb") as file:
-                os.fsync(file.fileno())
-        shutil.rmtree(place, ignore_errors=True)
+        for path in (*aside.iterdir(), aside):
+            _reach_disk(path)
+        if place.exists():
+            shutil.rmtree(replaced, ignore_errors=True)
+            place.rename(replaced)
         aside.rename(place)
+        _reach_disk(place.parent)
     except (OSError, SafetensorError, RuntimeError) as error:  # torch.save tells of a full disk by a RuntimeError
+        if not place.exists() and replaced.exists():
+            replaced.rename(place)
         raise CheckpointError(f"{folder}: the checkpoint cannot be written: {error}.") from error
     finally:
         shutil.rmtree(aside, ignore_errors=True)
+        if place.exists():
+            shutil.rmtree(replaced, ignore_errors=True)
+
+
+def existing(folder: Path) -> Path:
+    """The folder, or where `whole_folder` left the old one if it was killed in the moment of replacing it."""
+    replaced = _replaced(folder)
+    return replaced if replaced.is_dir() and not folder.exists() else folder
+
+
+def _replaced(folder: Path) -> Path:
+    return folder.with_name(f".{folder.name}.replaced")
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Writes a text file aside and renames it: its readers see the old text or the new one.
+
+    Raises:
+        CheckpointError: the file cannot be written; then it is what it was.
+    """
+    aside = path.with_name(f".{path.name}.unfinished")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        aside.write_text(text, encoding="utf-8")
+        _reach_disk(aside)
+        aside.replace(path)
+    except OSError as error:
+        raise CheckpointError(f"{path}: cannot be written: {error}.") from error
+
+
+def _reach_disk(path: Path) -> None:
+    """Waits until a file, or the names in a folder, would outlast a loss of power."""
+    if path.is_dir() and os.name == "nt":  # Windows opens no folders
+        return
+    descriptor = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_checksums(folder: Path) -> None:
+    """Lists the SHA-256 of every file in the folder in its file `checksums`."""
+    lines = [f"{_sha256(path)}  {path.name}\n" for path in sorted(folder.iterdir()) if path.name != CHECKSUMS]
+    (folder / CHECKSUMS).write_text("".join(lines), encoding="utf-8")
+
+
+def require_unchanged(folder: Path) -> None:
+    """The folder holds the files that `write_checksums` listed, byte for byte, and none like them that it did not.
+
+    Raises:
+        CheckpointError: files are missing or changed, all of them named.
+        OSError: a file cannot be read.
+    """
+    *lines, rest = (folder / CHECKSUMS).read_text(encoding="utf-8", errors="replace").split("\n")
+    listed = {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
+    there = {path.name for path in folder.iterdir()} - {CHECKSUMS}
+    faults = [f"{name} is missing" for name in listed if name not in there]
+    strangers = sorted(name for name in there - set(listed) if Path(name).suffix in _SUFFIXES)
+    faults += [f"{name} is not listed in {CHECKSUMS}" for name in strangers]
+    faults += [
+        f"{name} is not what was written (SHA-256)"
+        for name, digest in listed.items()
+        if name in there and _sha256(folder / name) != digest
+    ]
+    faults += [f"{CHECKSUMS} is cut short"] if rest else []
+    if faults:
+        raise CheckpointError(f"{folder}: damaged: {'; '.join(faults)}. Take another checkpoint.")
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def write_safetensors(path: Path, weights: Weights, metadata: dict[str, str]) -> None:

@@ -31,6 +31,11 @@ def choose_rows(first: Bool[Tensor, " batch"], state: State, other: State) -> St
     return _map(lambda a, b: torch.where(first.view(-1, *[1] * (a.ndim - 1)), a, b), state, other)
 
 
+def replace_rows(state: State, rows: Int[Tensor, " _"], other: State) -> State:
+    """The state with `other` in the named rows; its dtypes stay."""
+    return _map(lambda whole, part: whole.index_copy(0, rows, part.to(whole.dtype)), state, other)
+
+
 def detach(state: State) -> State:
     """The same values without their history, as truncated backpropagation carries them on."""
     return _map(Tensor.detach, state)

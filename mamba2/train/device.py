@@ -1,4 +1,6 @@
-"""Where the tensors live."""
+"""Where the tensors live, and how much they take."""
+
+import sys
 
 import torch
 
@@ -26,3 +28,15 @@ def choose_device(name: str) -> torch.device:
         raise ConfigError(f"device: {name} is not there; torch {torch.__version__} sees {count} CUDA devices.")
     torch.ones(1, device=device).sum().item()
     return device
+
+
+def peak_memory(device: torch.device) -> int | None:
+    """Most bytes that tensors on a GPU, else this process, held at once; None where the system does not tell."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    if sys.platform == "win32":
+        return None
+    import resource
+
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024  # all others count KiB

@@ -8,8 +8,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from mamba2.config import RunConfig
 from mamba2.train.checkpoint import make_model
 from mamba2.train.evaluate import TensorBatch
-from mamba2.train.loop import compute_gradients
 from mamba2.train.optim import make_optimizer
+from mamba2.train.step import compute_gradients
 
 
 class DryRun(NamedTuple):

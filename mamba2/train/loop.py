@@ -4,20 +4,19 @@ import math
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from threading import Event
 from typing import NamedTuple
-
-import numpy as np
-from jaxtyping import Float
-from torch import Tensor, nn
 
 from mamba2.config import RunConfig
 from mamba2.data.dataset import Dataset
-from mamba2.data.windows import batches
 from mamba2.errors import TrainingError
 from mamba2.model.forecaster import Forecaster
-from mamba2.train.checkpoint import save_checkpoint
-from mamba2.train.evaluate import TensorBatch, batch_loss, to_tensors, validation_loss
+from mamba2.train.checkpoint import Progress, checkpoint_name, load_training, named, tidy
+from mamba2.train.distributed import ALONE, Processes, any_of, save, spread, turn_gradients, validate
+from mamba2.train.failure import save_failed
 from mamba2.train.optim import learning_rate, make_optimizer, set_learning_rate
+from mamba2.train.plan import plan_epoch
+from mamba2.train.records import data_digest
 
 
 class Step(NamedTuple):
@@ -46,58 +45,72 @@ class Epoch(NamedTuple):
     checkpoint: Path
 
 
-def fit(model: Forecaster, dataset: Dataset, config: RunConfig, out: Path) -> Iterator[Step | Epoch]:
-    """Trains the model where it is, and yields each step and each epoch; an epoch ends with a checkpoint under `out`.
+class Saved(NamedTuple):
+    """A checkpoint within an epoch."""
+
+    epoch: int
+    step: int
+    checkpoint: Path
+
+
+def fit(
+    model: Forecaster,
+    dataset: Dataset,
+    config: RunConfig,
+    out: Path,
+    *,
+    start: Path | None = None,
+    stop: Event | None = None,
+    processes: Processes = ALONE,
+) -> Iterator[Step | Epoch | Saved]:
+    """Trains the model where it is, and yields each step, epoch and checkpoint; these are in `out/checkpoints`.
+
+    Args:
+        out: the run's folder.
+        start: the checkpoint to go on from, as if the run had never stopped; where it ends an epoch, that `Epoch` is
+            yielded once more, for whoever was to be told may have been killed before.
+        stop: once set, the step under way is the last: a checkpoint follows, and the generator ends.
+        processes: those that train together, each with the same arguments; the first writes.
 
     Raises:
-        TrainingError: a loss or a gradient is not finite; the model is as it was before that step.
-        CheckpointError: a checkpoint cannot be written.
+        TrainingError: a loss, gradient or state is not finite; the model is as it was before that step, and the batch
+            is in `out/failed-batch`.
+        CheckpointError: a checkpoint cannot be written, or `start` is damaged or of another run.
     """
-    settings, device = config.train, next(model.parameters()).device
+    settings, windows, data = config.train, dataset.train, data_digest(dataset)
     optimizer = make_optimizer(model, settings)
-    steps = settings.epochs * math.ceil(len(dataset.train) / settings.batch)
-    step = 0
-    for epoch in range(1, settings.epochs + 1):
-        began, losses = time.perf_counter(), []
-        order = np.random.default_rng((settings.seed, epoch))
-        model.train()
-        for batch in batches(dataset.train, settings.batch, rng=order):
-            rate = learning_rate(step, steps, settings)
-            set_learning_rate(optimizer, rate)
-            step += 1
-            loss, norm = compute_gradients(model, to_tensors(batch, device), settings.max_grad_norm)
-            _require_finite(model, loss, norm, f"step {step}, epoch {epoch}")
-            optimizer.step()
-            losses.append(loss.item())
-            yield Step(epoch, step, steps, loss.item(), rate, norm.item(), batch.valid.size)
-        validation = validation_loss(model, dataset.validation, settings.batch)
-        checkpoint = out / f"epoch-{epoch:03d}"
-        save_checkpoint(checkpoint, model, optimizer, config, epoch=epoch, step=step)
-        yield Epoch(epoch, float(np.mean(losses)), validation, time.perf_counter() - began, checkpoint)
-
-
-def compute_gradients(
-    model: Forecaster, batch: TensorBatch, max_grad_norm: float
-) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
-    """Leaves the batch's clipped gradients in the model; returns the loss, and the gradients' norm before clipping."""
-    model.zero_grad(set_to_none=True)
-    loss = batch_loss(model, batch)
-    loss.backward()
-    return loss.detach(), nn.utils.clip_grad_norm_(model.parameters(), max_grad_norm)
-
-
-def _require_finite(model: nn.Module, loss: Tensor, norm: Tensor, where: str) -> None:
-    if loss.isfinite() and norm.isfinite():
-        return
-    named = list(model.named_parameters())
-    weights = [name for name, each in named if not each.isfinite().all()]
-    gradients = [name for name, each in named if each.grad is not None and not each.grad.isfinite().all()]
-    what = f"the loss is {loss.item()}" if not loss.isfinite() else "a gradient is not finite"
-    if weights:
-        culprit = f"parameter {weights[0]} is not finite"
+    per_epoch = math.ceil(len(windows) / settings.batch)
+    if start:
+        done = load_training(start, model, optimizer, config, data)
+        if processes.is_first and named(start).parent == out / "checkpoints":
+            tidy(out / "checkpoints", last=named(start).name, best=done.best_name, keep=settings.keep)
+        if done.step % per_epoch == 0:
+            yield Epoch(done.step // per_epoch, done.loss_sum / per_epoch, done.validation, done.seconds, start)
     else:
-        culprit = f"first in the gradient of {gradients[0]}" if gradients else "in no single parameter"
-    raise TrainingError(
-        f"training: {what} at {where}; {culprit}. The weights are those before this step: "
-        "check the data, or lower learning_rate."
-    )
+        done = Progress(data=data, state=model.initial_state(settings.batch) if settings.carry_state else ())
+    runner, steps = spread(model, processes), settings.epochs * per_epoch
+
+    for epoch in range(done.step // per_epoch + 1, settings.epochs + 1):
+        began, taken = time.perf_counter(), done.step % per_epoch
+        done = done if taken else done._replace(loss_sum=0.0)
+        model.train()
+        for turn in plan_epoch(windows, settings, epoch)[taken:]:
+            rate = learning_rate(done.step, steps, settings)
+            set_learning_rate(optimizer, rate)
+            found = turn_gradients(runner, windows, turn, done.state, settings, processes)
+            if found.fault:
+                raise TrainingError(save_failed(out, model, config, windows, turn, done, found, processes))
+            optimizer.step()
+            done = done._replace(step=done.step + 1, loss_sum=done.loss_sum + found.loss, state=found.state)
+            yield Step(epoch, done.step, steps, found.loss, rate, found.norm, turn.windows.size * windows.length)
+            stopping = any_of(stop is not None and stop.is_set(), processes)
+            if done.step % per_epoch and (stopping or (settings.save_every and done.step % settings.save_every == 0)):
+                yield Saved(epoch, done.step, save(out, model, optimizer, config, done, per_epoch, processes))
+                if stopping:
+                    return
+        validation = validate(model, dataset.validation, settings.batch, processes)
+        done = done.end_epoch(validation, time.perf_counter() - began, checkpoint_name(done.step, per_epoch))
+        checkpoint = save(out, model, optimizer, config, done, per_epoch, processes)
+        yield Epoch(epoch, done.loss_sum / per_epoch, validation, done.seconds, checkpoint)
+        if any_of(stop is not None and stop.is_set(), processes):
+            return

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from mamba2.config import ModelConfig
-from mamba2.ops.scan import ScanInput
 
 seeds = st.integers(0, 2**16)
 dtypes = st.sampled_from([torch.float64, torch.float32])
@@ -63,61 +62,6 @@ class Source:
     def uniform(self, low: float, high: float, *shape: int) -> Tensor:
         """Values within [low, high)."""
         return low + (high - low) * torch.rand(shape, generator=self._generator, dtype=torch.float64)
-
-
-@dataclass(frozen=True, eq=False)
-class ScanCase:
-    """One call of a scan."""
-
-    sizes: Sizes
-    inputs: ScanInput
-    state: Tensor
-
-    @property
-    def tensors(self) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-        """x, log_decay, B, C and the state, as a scan takes them."""
-        return *self.inputs, self.state
-
-    def to(self, dtype: torch.dtype) -> "ScanCase":
-        """The same call in another dtype."""
-        return replace(self, inputs=ScanInput(*(each.to(dtype) for each in self.inputs)), state=self.state.to(dtype))
-
-    def absolute(self) -> "ScanCase":
-        """The same decays with every other value made positive: nothing cancels in its results and gradients."""
-        x, log_decay, B, C = self.inputs
-        return replace(self, inputs=ScanInput(x.abs(), log_decay, B.abs(), C.abs()), state=self.state.abs())
-
-
-def _scan_case(sizes: Sizes, seed: int, dt: Tensor, A: Tensor) -> ScanCase:
-    source, each_bar = Source(seed), (sizes.batch, sizes.time)
-    return ScanCase(
-        sizes,
-        ScanInput(
-            source.normal(*each_bar, sizes.head, sizes.channel) * dt[..., None],
-            -dt * A,
-            source.normal(*each_bar, sizes.group, sizes.state),
-            source.normal(*each_bar, sizes.group, sizes.state),
-        ),
-        source.normal(sizes.batch, sizes.head, sizes.channel, sizes.state),
-    )
-
-
-@st.composite
-def scan_cases(draw: st.DrawFn) -> ScanCase:
-    """dt log-uniform in 1e-3 … 1, A in 0.1 … 16."""
-    sizes, seed = draw(all_sizes()), draw(seeds)
-    source = Source(seed + 1)
-    dt = source.uniform(math.log(1e-3), 0.0, sizes.batch, sizes.time, sizes.head).exp()
-    return _scan_case(sizes, seed, dt, source.uniform(0.1, 16.0, sizes.head))
-
-
-@st.composite
-def hard_scan_cases(draw: st.DrawFn) -> ScanCase:
-    """One dt of 1e2 … 1e6 among those of 1e-2, A up to 1e3: what overflows, and what rounds the small steps away."""
-    sizes, seed = draw(all_sizes(least_time=1)), draw(seeds)
-    dt = torch.full((sizes.batch, sizes.time, sizes.head), 1e-2, dtype=torch.float64)
-    dt[:, draw(st.integers(0, sizes.time - 1))] = draw(st.sampled_from([1e2, 1e4, 1e6]))
-    return _scan_case(sizes, seed, dt, draw(st.sampled_from([1e-3, 1.0, 16.0, 1e3])) * torch.ones(sizes.head))
 
 
 @st.composite

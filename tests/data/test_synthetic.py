@@ -42,7 +42,7 @@ def test_the_example_is_four_files_named_as_databento_does(example):
 
 def test_the_example_has_7223_one_minute_bars_of_version_3(example):
     assert [len(file.records) for file in example] == [1831, 1846, 1818, 1728]
-    assert {(file.version, file.dataset, file.interval) for file in example} == {(3, "GLBX.MDP3", 60 * 10**9)}
+    assert {(file.version, file.dataset, file.interval) for file in example} == {(3, "SYNTHETIC", 60 * 10**9)}
 
 
 def test_each_contract_has_its_bars(example):

@@ -14,7 +14,7 @@ from mamba2.errors import CheckpointError, ConfigError
 from mamba2.model.forecaster import Forecaster
 from mamba2.model.interop import folders, load_language_model, save_language_model
 from mamba2.model.language import LanguageModel
-from mamba2.train.checkpoint import save_checkpoint
+from mamba2.train.checkpoint import Progress, save_checkpoint
 from mamba2.train.optim import make_optimizer
 from mamba2.verify.strategies import randomised
 
@@ -165,7 +165,7 @@ def test_an_index_without_a_map_is_refused(index, small, tmp_path):
 
 
 def test_a_forecaster_is_no_language_model(model: Forecaster, config: RunConfig, tmp_path):
-    save_checkpoint(tmp_path / "epoch", model, make_optimizer(model, config.train), config, epoch=1, step=3)
+    save_checkpoint(tmp_path / "epoch", model, make_optimizer(model, config.train), config, Progress(step=3))
 
     assert refusal(tmp_path / "epoch") == (
         "the format must be language-model-1; got 1. A forecaster has no vocabulary to convert."

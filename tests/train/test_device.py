@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from mamba2.errors import ConfigError
-from mamba2.train.device import choose_device
+from mamba2.train.device import choose_device, peak_memory
 
 
 def test_the_cpu_is_always_there() -> None:
@@ -32,3 +32,13 @@ def test_a_gpu_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch) -> 
 
     with pytest.raises(ConfigError, match=r"^device: cuda:1 is not there; torch .* sees 1 CUDA devices\.$"):
         choose_device("cuda:1")
+
+
+def test_the_peak_of_memory_never_falls_and_knows_what_was_held() -> None:
+    before = peak_memory(torch.device("cpu"))
+    held = torch.ones(64 * 2**20, dtype=torch.uint8)
+    after = peak_memory(torch.device("cpu"))
+
+    assert before is not None
+    assert after is not None
+    assert after >= max(before, held.numel())

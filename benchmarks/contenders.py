@@ -1,0 +1,169 @@
+"""What is compared: the bare matrix products, this package in both forms, and peers with the same weights."""
+
+import importlib
+import importlib.util
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Protocol
+from unittest.mock import patch
+
+import torch
+from torch import Tensor, nn
+
+from mamba2.model.backbone import Backbone
+from mamba2.model.block import BlockState, Mamba2Block
+from mamba2.model.interop import to_transformers
+from mamba2.model.language import LanguageModel
+from mamba2.ops.conv import causal_conv1d, causal_conv1d_step
+from mamba2.ops.scan import scan_chunked, scan_step
+
+
+class Contender(Protocol):
+    """An adapter: a stack of blocks with the weights of a `Backbone`, from a zero state."""
+
+    def run(self, x: Tensor) -> Tensor:
+        """The output of a whole sequence, in the grad mode of the caller."""
+
+    def start(self, batch: int) -> Any:
+        """The state before the first step."""
+
+    def step(self, x: Tensor, state: Any) -> tuple[Tensor, Any]:
+        """One time step."""
+
+    def parameters(self) -> list[Tensor]:
+        """What is trained."""
+
+
+class Products:
+    """GEMM-only: both projections of each block, forward and backward, and nothing else."""
+
+    def __init__(self, backbone: Backbone) -> None:
+        self._blocks = [(each.in_proj, each.out_proj) for each in backbone.blocks]
+        self._inner = backbone.config.d_inner
+
+    def run(self, x: Tensor) -> Tensor:
+        """Each product once; what lies between them is cut to size, which costs nothing."""
+        for in_proj, out_proj in self._blocks:
+            x = _Pair.apply(x, in_proj.weight, out_proj.weight, self._inner)
+        return x
+
+    def start(self, batch: int) -> None:
+        """There is none."""
+
+    def step(self, x: Tensor, state: None) -> tuple[Tensor, None]:
+        """The same products of one step."""
+        return self.run(x), state
+
+    def parameters(self) -> list[Tensor]:
+        """The weights of the products."""
+        return [linear.weight for pair in self._blocks for linear in pair]
+
+
+class _Pair(torch.autograd.Function):
+    """out_proj of a part of in_proj, with gradients that are products of the full sizes."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, inward: Tensor, outward: Tensor, inner: int) -> Tensor:
+        wide = x.flatten(0, -2) @ inward.mT
+        ctx.save_for_backward(x, inward, outward, wide)
+        ctx.inner = inner
+        return (wide[:, :inner] @ outward.mT).view(x.shape)
+
+    @staticmethod
+    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
+        x, inward, outward, wide = ctx.saved_tensors
+        dy = dy.flatten(0, -2)
+        dy @ outward
+        return (wide @ inward).view(x.shape), wide.mT @ x.flatten(0, -2), dy.mT @ wide[:, : ctx.inner], None
+
+
+class Ours:
+    """A `Backbone` as it chooses itself."""
+
+    def __init__(self, backbone: Backbone) -> None:
+        self._backbone = backbone
+
+    def run(self, x: Tensor) -> Tensor:
+        """From a zero state."""
+        return self._backbone(x, self.start(len(x)))[0]
+
+    def start(self, batch: int) -> Any:
+        """Zeros."""
+        return self._backbone.initial_state(batch)
+
+    def step(self, x: Tensor, state: Any) -> tuple[Tensor, Any]:
+        """One step."""
+        return self._backbone.step(x, state)
+
+    def parameters(self) -> list[Tensor]:
+        """All."""
+        return list(self._backbone.parameters())
+
+
+class Composed(Ours):
+    """A `Backbone` in torch's own operations, as it runs under autocast, with pads or compiled."""
+
+    def run(self, x: Tensor) -> Tensor:
+        """From a zero state."""
+        with patch.object(Mamba2Block, "forward", _composed):
+            return super().run(x)
+
+    def step(self, x: Tensor, state: Any) -> tuple[Tensor, Any]:
+        """One step."""
+        with patch.object(Mamba2Block, "step", _composed_step):
+            return super().step(x, state)
+
+
+def _composed(block: Mamba2Block, u: Tensor, state: BlockState) -> tuple[Tensor, BlockState]:
+    return block._run(u, state, causal_conv1d, partial(scan_chunked, chunk=block.config.chunk))
+
+
+def _composed_step(block: Mamba2Block, u: Tensor, state: BlockState) -> tuple[Tensor, BlockState]:
+    return block._run(u, state, causal_conv1d_step, scan_step)
+
+
+class Transformers:
+    """`Mamba2Model` of transformers."""
+
+    def __init__(self, backbone: Backbone, *, chunk: int) -> None:
+        transformers = importlib.import_module("transformers")
+        model = LanguageModel(backbone.config, vocabulary=2, tied=True)
+        model.backbone = backbone
+        settings, weights = to_transformers(model)
+        config = transformers.Mamba2Config(**settings | {"chunk_size": chunk})
+        whole = transformers.Mamba2ForCausalLM(config)
+        whole.load_state_dict(weights, strict=False)
+        self._model: nn.Module = whole.backbone.to(next(backbone.parameters()).device)
+
+    def run(self, x: Tensor) -> Tensor:
+        """From no cache."""
+        return self._model(inputs_embeds=x, use_cache=False).last_hidden_state
+
+    def start(self, batch: int) -> Any:  # noqa: ARG002
+        """An empty cache."""
+        cache = importlib.import_module("transformers.cache_utils").DynamicCache
+        return cache(config=self._model.config)
+
+    def step(self, x: Tensor, state: Any) -> tuple[Tensor, Any]:
+        """One step; the cache is changed in place."""
+        return self._model(inputs_embeds=x, use_cache=True, cache=state).last_hidden_state, state
+
+    def parameters(self) -> list[Tensor]:
+        """All."""
+        return list(self._model.parameters())
+
+
+def contenders(backbone: Backbone, names: list[str]) -> dict[str, Contender]:
+    """Those that are asked for and installed, the products first; another is 'module:factory' taking the backbone."""
+    known: dict[str, Callable[[Backbone], Contender]] = {"ours": Ours, "composed": Composed}
+    if importlib.util.find_spec("transformers"):
+        for chunk in (64, 256):
+            known[f"transformers {chunk}"] = partial(Transformers, chunk=chunk)
+    found: dict[str, Contender] = {"products": Products(backbone)}
+    for name in names:
+        if ":" in name:
+            module, _, factory = name.partition(":")
+            found[name] = getattr(importlib.import_module(module), factory)(backbone)
+        elif name in known:
+            found[name] = known[name](backbone)
+    return found

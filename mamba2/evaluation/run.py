@@ -1,0 +1,92 @@
+"""The evaluations of a run as a command shows them: from its folder and files to lines, values and a fault."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from mamba2.config import RunConfig
+from mamba2.data.bars import load_bars
+from mamba2.data.dataset import make_tracks, split
+from mamba2.data.synthetic import are_synthetic
+from mamba2.errors import DataError
+from mamba2.evaluation.controls import surrogate_control, walk_forward
+from mamba2.evaluation.judge import held_back, observe, report
+from mamba2.evaluation.table import (
+    evaluation_lines,
+    leak_fault,
+    surrogate_fault,
+    surrogate_line,
+    to_json,
+    walk_forward_lines,
+)
+from mamba2.train.checkpoint import load_model
+from mamba2.train.device import choose_device
+from mamba2.train.runs import find_checkpoint, recorded_files
+
+
+class Outcome(NamedTuple):
+    """What an evaluation found."""
+
+    lines: tuple[str, ...]
+    """For a person, at most 80 columns wide."""
+    values: Any
+    """For JSON."""
+    fault: str | None
+    """Why the results are not to be trusted, in one line."""
+
+
+def evaluate_run(run: Path, files: Sequence[Path], *, device: str | None) -> Outcome:
+    """Judges the run's model on the files, or on those it was trained on, after the time that its training used.
+
+    Raises:
+        Mamba2Error: no model, no files, or nothing to judge.
+    """
+    model, config = load_model(find_checkpoint(run))
+    model.to(choose_device(device or config.train.device))
+    judged_files = _files(run, files)
+    learned = make_tracks(load_bars(recorded_files(run) or judged_files), config.data)
+    judged = make_tracks(load_bars(judged_files), config.data)
+    fold = held_back(learned, split(learned, config.data))
+    found = report(observe(model, judged, learned, fold, config), config, synthetic=are_synthetic(judged_files))
+    return Outcome(tuple(evaluation_lines(found)), to_json(found), leak_fault(found))
+
+
+def walk_forward_run(run: Path, files: Sequence[Path], *, folds: int, embargo: int, device: str | None) -> Outcome:
+    """Trains the run's config anew for each fold; see `walk_forward`.
+
+    Raises:
+        Mamba2Error: no model, no files, or too few bars.
+    """
+    config, files = _config(run, device), _files(run, files)
+    tracks = make_tracks(load_bars(files), config.data)
+    found = walk_forward(tracks, config, folds=folds, embargo=embargo, synthetic=are_synthetic(files))
+    return Outcome(tuple(walk_forward_lines(found)), to_json(found), leak_fault(found.pooled))
+
+
+def control_run(run: Path, files: Sequence[Path], *, seed: int, device: str | None) -> Outcome:
+    """Trains the run's config anew on bars in random order; see `surrogate_control`.
+
+    Raises:
+        Mamba2Error: no model, no files, or too few bars.
+    """
+    config = _config(run, device)
+    found = surrogate_control(load_bars(_files(run, files)), config, seed=seed)
+    return Outcome(
+        (*evaluation_lines(found.evaluation), "", surrogate_line(found)), to_json(found), surrogate_fault(found)
+    )
+
+
+def _config(run: Path, device: str | None) -> RunConfig:
+    _, config = load_model(find_checkpoint(run))
+    return config if device is None else replace(config, train=replace(config.train, device=device))
+
+
+def _files(run: Path, files: Sequence[Path]) -> Sequence[Path]:
+    """The files given, or those that the run was trained on."""
+    found = files or recorded_files(run)
+    if not found:
+        raise DataError(
+            f"{run}: the files it was trained on must be known; no files.json is there. Name the DBN files."
+        )
+    return found

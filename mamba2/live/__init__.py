@@ -1,0 +1,1 @@
+"""One bar in, one forecast out: replay of files, databento.Live."""

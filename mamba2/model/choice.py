@@ -1,0 +1,77 @@
+"""When a block runs in its fast form, and why not where it does not: the one place that decides."""
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+from torch.autograd import forward_ad
+
+Sizes = tuple[tuple[int, ...], ...]
+"""Of the input without its time, of the convolution's past and of the recurrence's state."""
+
+
+def why_never_fused(*, device: str, dtype: torch.dtype, is_autocast: bool) -> str | None:
+    """Why no call of this kind runs in the fast form, as far as it can be said before one; None where they do.
+
+    >>> why_never_fused(device="cpu", dtype=torch.float32, is_autocast=False)
+    >>> why_never_fused(device="cuda", dtype=torch.float32, is_autocast=False)
+    'the device is cuda, not cpu'
+    """
+    if device != "cpu":
+        return f"the device is {device}, not cpu"
+    if is_autocast:
+        return "autocast is on"
+    if dtype not in (torch.float32, torch.float64):
+        return f"the dtype is {dtype}, neither float32 nor float64"
+    return None
+
+
+def why_composed(
+    u: Float[Tensor, "batch time _"],
+    state: tuple[Float[Tensor, "..."], ...],
+    mask: Bool[Tensor, "batch time"] | None,
+    sizes: Sizes,
+    block: nn.Module,
+) -> str | None:
+    """Why this call runs in the composed form; None where it runs in the fast one.
+
+    `sizes` are those of u, but for its time, and of the state that the block wants.
+    """
+    if torch.compiler.is_compiling():
+        return "torch compiles the composed form"
+    # The second is what torch.autograd.Function itself asks.
+    if forward_ad._current_level >= 0 or torch._C._are_functorch_transforms_active():
+        return "the fast form has no rule for forward-mode derivatives, nor for torch.func"
+    if mask is not None:
+        return "there are pads"
+    if any(type(each) is not nn.Linear or each._forward_hooks or each._forward_pre_hooks for each in block.children()):
+        return "a projection is no plain nn.Linear"
+    tensors = [u, *state, *block.parameters()]
+    if any(type(each) not in (Tensor, nn.Parameter) for each in tensors):
+        return "there are tensors of other types than torch.Tensor"
+    if any((each.dtype, each.device) != (u.dtype, u.device) for each in tensors):
+        return "dtypes or devices differ"
+    if not u.numel():
+        return "there is nothing to run"
+    if _sizes(u, state) != sizes:
+        return "sizes do not fit, which the composed form says in words"
+    return why_never_fused(device=u.device.type, dtype=u.dtype, is_autocast=torch.is_autocast_enabled(u.device.type))
+
+
+def why_composed_step(
+    u: Float[Tensor, "batch 1 _"],
+    state: tuple[Float[Tensor, "..."], ...],
+    sizes: Sizes,
+    weight: Float[Tensor, "..."],
+) -> str | None:
+    """Why this step runs in the composed form; the fast one is made of torch's own operations, so it asks for less."""
+    if torch.compiler.is_compiling():
+        return "torch compiles the composed form"
+    if any(each.dtype != weight.dtype for each in (u, *state)):
+        return "dtypes differ"
+    if _sizes(u, state) != sizes:
+        return "sizes do not fit, which the composed form says in words"
+    return why_never_fused(device="cpu", dtype=u.dtype, is_autocast=torch.is_autocast_enabled(u.device.type))
+
+
+def _sizes(u: Float[Tensor, "batch time _"], state: tuple[Float[Tensor, "..."], ...]) -> Sizes:
+    return (u.shape[0], u.shape[2]), *(tuple(each.shape) for each in state)

@@ -1,0 +1,95 @@
+"""The gate and its norm, from heads and chunks back to time steps, and their derivative."""
+
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor
+
+from mamba2.shapes import shaped
+
+
+class GateTape(NamedTuple):
+    """What `gate_backward` needs."""
+
+    y: Float[Tensor, "batch block head chunk channel"]
+    z: Float[Tensor, "batch time d_inner"]
+    opened: Float[Tensor, "batch time d_inner"]
+    """silu(z)."""
+    unit: Float[Tensor, "batch time d_inner"] | None
+    """What was normed, over its root mean square; None without a norm."""
+    scale: Float[Tensor, "batch time group 1"] | None
+    """One over the root mean square."""
+
+
+@shaped
+def gate_forward(
+    y: Float[Tensor, "batch block head chunk channel"],
+    z: Float[Tensor, "batch time d_inner"],
+    *,
+    n_groups: int,
+    norm: str,
+    eps: float,
+) -> tuple[Float[Tensor, "batch time d_inner"], GateTape]:
+    """`gated_rms_norm` but for its weight, which goes into the output projection."""
+    opened, gated = F.silu(z), torch.empty_like(z)
+    if norm == "before gate":
+        _by_head(gated, y).copy_(y)
+        scale = _normalise(gated, n_groups, eps)
+        return gated * opened, GateTape(y, z, opened, gated, scale)
+    torch.mul(y, _by_head(opened, y), out=_by_head(gated, y))
+    if norm == "none":
+        return gated, GateTape(y, z, opened, None, None)
+    scale = _normalise(gated, n_groups, eps)
+    return gated, GateTape(y, z, opened, gated, scale)
+
+
+@shaped
+def gate_backward(
+    tape: GateTape, dgated: Float[Tensor, "batch time d_inner"], *, norm: str
+) -> tuple[Float[Tensor, "batch block head chunk channel"], Float[Tensor, "batch time d_inner"]]:
+    """The gradients of y and z.
+
+    Of unit = scale·v with scale = 1 / rms(v):   dv = scale·(dunit - unit·mean(dunit·unit))
+    """
+    y, z, opened, unit, scale = tape
+    dy, dopened = torch.empty_like(y), torch.empty_like(z)
+    if norm == "before gate" and unit is not None and scale is not None:
+        torch.mul(dgated, unit, out=dopened)
+        dy.copy_(_by_head(_normalise_backward(dgated * opened, unit, scale), y))
+    else:
+        if unit is not None and scale is not None:
+            dgated = _normalise_backward(dgated, unit, scale)
+        torch.mul(_by_head(dgated, y), y, out=_by_head(dopened, y))
+        torch.mul(_by_head(dgated, y), _by_head(opened, y), out=dy)
+    return dy, torch.ops.aten.silu_backward(dopened, z)
+
+
+def _by_head(
+    flat: Float[Tensor, "batch time d_inner"], y: Float[Tensor, "batch block head chunk channel"]
+) -> Float[Tensor, "batch block head chunk channel"]:
+    """A view of time steps in the order of axes of y."""
+    batch, block, head, chunk, channel = y.shape
+    return flat.view(batch, block, chunk, head, channel).transpose(2, 3)
+
+
+def _normalise(x: Float[Tensor, "batch time d_inner"], groups: int, eps: float) -> Float[Tensor, "batch time group 1"]:
+    """Divides x, a temporary of the caller, by its root mean square in each group; gives what it multiplied by."""
+    by_group = x.unflatten(2, (groups, -1))
+    length = torch.linalg.vector_norm(by_group, dim=-1, keepdim=True)
+    scale: Tensor = length.square_().div_(by_group.shape[-1]).add_(eps).rsqrt_()
+    by_group.mul_(scale)
+    return scale
+
+
+def _normalise_backward(
+    dunit: Float[Tensor, "batch time d_inner"],
+    unit: Float[Tensor, "batch time d_inner"],
+    scale: Float[Tensor, "batch time group 1"],
+) -> Float[Tensor, "batch time d_inner"]:
+    groups = (scale.shape[2], -1)
+    dunit, unit = dunit.unflatten(2, groups), unit.unflatten(2, groups)
+    mean = (dunit * unit).mean(-1, keepdim=True)
+    dx: Tensor = torch.addcmul(dunit, unit, mean, value=-1).mul_(scale).flatten(2)
+    return dx

@@ -1,0 +1,178 @@
+"""A whole block as one function, run tile by tile; its derivative runs the tiles in reverse."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from mamba2.ops.fused.gate import GateTape
+from mamba2.ops.fused.plan import Plan, make_plan, tiles
+from mamba2.ops.fused.scan import ScanTape
+from mamba2.ops.fused.tile import (
+    Options,
+    State,
+    TileState,
+    TileTape,
+    Weights,
+    tile_backward,
+    tile_forward,
+)
+from mamba2.shapes import shaped
+
+Composed = Callable[[Tensor, State, Weights], tuple[Tensor, State]]
+"""The same function of input, state and weights in operations that torch can differentiate twice."""
+
+
+@shaped
+def fused_mixer(
+    u: Float[Tensor, "batch time d_model"],
+    state: State,
+    weights: Weights,
+    options: Options,
+    composed: Callable[..., Any],
+    plan: Plan | None = None,
+) -> tuple[Float[Tensor, "batch time d_model"], State]:
+    """The block of arXiv 2405.21060, figure 6, with a derivative of its own; without grad mode nothing is kept.
+
+    A second derivative is taken of `composed`, the same function of (u, state, weights) in torch's operations.
+    The plan is made from the sizes where none is given; it changes the speed, not the result.
+    """
+    plan = plan or make_plan(u.shape[1], state.ssm.shape[3])
+    if torch.is_grad_enabled() and any(each is not None and each.requires_grad for each in (u, *state, *weights)):
+        y, conv, ssm = _Mixer.apply(composed, options, plan, u, *state, *weights)
+        return y, State(conv, ssm)
+    y, after, _ = _run(u, state, weights, options, plan, keep=False)
+    return y, after
+
+
+class _Mixer(torch.autograd.Function):
+    """`fused_mixer` as a node of the graph."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        composed: Composed,
+        options: Options,
+        plan: Plan,
+        u: Float[Tensor, "batch time d_model"],
+        conv: Float[Tensor, "batch width-1 conv"],
+        ssm: Float[Tensor, "batch head channel state"],
+        *weights: Any,
+    ) -> tuple[Float[Tensor, "..."], ...]:
+        ctx.composed, ctx.options, ctx.plan = composed, options, plan
+        ctx.set_materialize_grads(False)
+        y, after, tapes = _run(u, State(conv, ssm), Weights(*weights), options, plan, keep=True)
+        ctx.save_for_backward(u, conv, ssm, *weights, *(each for tape in tapes for each in _flat(tape)))
+        return y, *after
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Float[Tensor, "..."] | None) -> tuple[Any, ...]:
+        count = 3 + len(Weights._fields)
+        saved = ctx.saved_tensors
+        if torch.is_grad_enabled():
+            return None, None, None, *_differentiable(ctx.composed, saved[:count], gradients, ctx.needs_input_grad[3:])
+        tapes = [_unflat(saved[at : at + _TENSORS]) for at in range(count, len(saved), _TENSORS)]
+        return (
+            None,
+            None,
+            None,
+            *_run_back(saved[0], saved[2].shape, Weights(*saved[3:count]), ctx.options, ctx.plan, tapes, gradients),
+        )
+
+
+def _differentiable(
+    composed: Composed, inputs: tuple[Any, ...], gradients: tuple[Any, ...], wanted: tuple[bool, ...]
+) -> list[Float[Tensor, "..."] | None]:
+    """The gradients of `inputs` as functions that can be differentiated again."""
+    # Views, so that what one input owes to another is not counted here.
+    own: list[Any] = [None if each is None else each.view_as(each) for each in inputs]
+    y, after = composed(own[0], State(*own[1:3]), Weights(*own[3:]))
+    results = (y, *after)
+    pairs = [pair for pair in zip(results, gradients, strict=True) if pair[1] is not None and pair[0].requires_grad]
+    leaves = [each for each, is_wanted in zip(own, wanted, strict=True) if is_wanted]
+    outputs, weights = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+    found = iter(torch.autograd.grad(outputs, leaves, weights, create_graph=True, allow_unused=True))
+    return [next(found) if is_wanted else None for is_wanted in wanted]
+
+
+def _run(
+    u: Float[Tensor, "batch time d_model"], start: State, weights: Weights, options: Options, plan: Plan, *, keep: bool
+) -> tuple[Float[Tensor, "batch time d_model"], State, list[TileTape]]:
+    """All tiles; and their tapes, where they are kept."""
+    batch, time, _ = u.shape
+    # A fresh state has nothing to decay or to read out; one that wants a gradient gets it from both.
+    ssm = start.ssm if start.ssm.requires_grad or start.ssm.any() else None
+    y, conv_after, ssm_after = u.new_empty(u.shape), torch.empty_like(start.conv), torch.empty_like(start.ssm)
+    weights, tapes = _fold_norm(weights), []
+    for rows, spans in tiles(plan, batch, time):
+        state = TileState(start.conv[rows], None if ssm is None else ssm[rows])
+        for span in spans:
+            now = slice(span.start, span.stop)
+            y[rows, now], state, tape = tile_forward(u[rows, now], state, weights, options, chunk=span.chunk)
+            if keep:
+                tapes.append(tape)
+        conv_after[rows] = state.conv
+        if state.ssm is not None:
+            ssm_after[rows] = state.ssm
+    return y, State(conv_after, ssm_after), tapes
+
+
+def _run_back(
+    u: Float[Tensor, "batch time d_model"],
+    shape: torch.Size,
+    weights: Weights,
+    options: Options,
+    plan: Plan,
+    tapes: list[TileTape],
+    gradients: tuple[Float[Tensor, "..."] | None, ...],
+) -> tuple[Float[Tensor, "..."] | None, ...]:
+    """The gradients of u, conv, ssm and the weights."""
+    batch, time, _ = u.shape
+    dy, dconv_after, dssm_after = gradients
+    dy = torch.zeros_like(u) if dy is None else dy
+    folded = _fold_norm(weights)
+    zeros: list[Any] = [None if each is None else torch.zeros_like(each) for each in folded]
+    total = Weights(*zeros)
+    du, dconv = u.new_empty(u.shape), u.new_zeros(batch, weights.conv.shape[1] - 1, len(weights.conv))
+    if dconv_after is not None:
+        dconv += dconv_after
+    dssm = None
+    for rows, spans in reversed(list(tiles(plan, batch, time))):
+        after = TileState(dconv[rows], None if dssm_after is None else dssm_after[rows])
+        for span in reversed(spans):
+            now = slice(span.start, span.stop)
+            du[rows, now], after = tile_backward(
+                tapes.pop(), u[rows, now], dy[rows, now], after, folded, options, total
+            )
+        dconv[rows] = after.conv
+        if after.ssm is not None:
+            dssm = u.new_empty(shape) if dssm is None else dssm
+            dssm[rows] = after.ssm
+    return du, dconv, dssm, *_unfold_norm(total, weights)
+
+
+def _flat(tape: TileTape) -> tuple[Float[Tensor, "..."] | None, ...]:
+    return *tape[:-2], *tape.scan, *tape.gate
+
+
+def _unflat(flat: tuple[Any, ...]) -> TileTape:
+    own, scan = len(TileTape._fields) - 2, len(ScanTape._fields)
+    records: list[Any] = [ScanTape(*flat[own : own + scan]), GateTape(*flat[own + scan :])]
+    return TileTape(*flat[:own], *records)
+
+
+_TENSORS = len(TileTape._fields) - 2 + len(ScanTape._fields) + len(GateTape._fields)
+
+
+def _fold_norm(weights: Weights) -> Weights:
+    """The norm's weight moved into the output projection: W_out·(norm ∘ v) = (W_out·diag(norm))·v."""
+    return weights if weights.norm is None else weights._replace(W_out=weights.W_out * weights.norm, norm=None)
+
+
+def _unfold_norm(total: Weights, weights: Weights) -> Weights:
+    """The gradients of `weights` from those of `_fold_norm(weights)`."""
+    if weights.norm is None:
+        return total
+    return total._replace(W_out=total.W_out * weights.norm, norm=(total.W_out * weights.W_out).sum(0))

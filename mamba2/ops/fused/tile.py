@@ -1,0 +1,183 @@
+"""One tile of the mixer: some rows, over some whole chunks of time, from input to output projection and back."""
+
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor
+
+from mamba2.ops.fused.conv import conv_backward, conv_forward
+from mamba2.ops.fused.gate import GateTape, gate_backward, gate_forward
+from mamba2.ops.fused.scan import ScanTape, scan_backward, scan_forward
+from mamba2.shapes import shaped
+
+
+class Weights(NamedTuple):
+    """The parameters of a block; the input projection in its three parts, for gate, convolution and time step."""
+
+    W_z: Float[Tensor, "d_inner d_model"]
+    W_conv: Float[Tensor, "conv d_model"]
+    W_dt: Float[Tensor, "head d_model"]
+    b_z: Float[Tensor, " d_inner"] | None
+    b_conv: Float[Tensor, " conv"] | None
+    b_dt: Float[Tensor, " head"] | None
+    conv: Float[Tensor, "conv width"]
+    conv_bias: Float[Tensor, " conv"] | None
+    A_log: Float[Tensor, " head"]
+    dt_bias: Float[Tensor, " head"]
+    D: Float[Tensor, " head"] | Float[Tensor, " d_inner"] | None
+    """The skip, one value a head or one a channel."""
+    norm: Float[Tensor, " d_inner"] | None
+    W_out: Float[Tensor, "d_model d_inner"]
+    b_out: Float[Tensor, " d_model"] | None
+
+
+class Options(NamedTuple):
+    """What a block is told beside its tensors; names and values as in `ModelConfig`."""
+
+    n_groups: int
+    dt_range: tuple[float, float]
+    norm: str
+    norm_eps: float
+
+
+class State(NamedTuple):
+    """The last inputs of the convolution, and the state of the recurrence."""
+
+    conv: Float[Tensor, "batch width-1 conv"]
+    ssm: Float[Tensor, "batch head channel state"]
+
+
+class TileState(NamedTuple):
+    """What one tile leaves to the next of the same rows, and the gradient that it gets back."""
+
+    conv: Float[Tensor, "batch width-1 conv"]
+    ssm: Float[Tensor, "batch head channel state"] | None
+    """None is a state of zeros, and no gradient."""
+
+
+class TileTape(NamedTuple):
+    """What `tile_backward` needs, beside the input and the weights."""
+
+    past: Float[Tensor, "batch width-1 conv"]
+    projected: Float[Tensor, "batch time conv"]
+    """What goes into the convolution."""
+    mixed: Float[Tensor, "batch time conv"]
+    """After the convolution, before silu."""
+    raw_dt: Float[Tensor, "batch time head"]
+    """Before softplus and limits."""
+    gated: Float[Tensor, "batch time d_inner"]
+    scan: ScanTape
+    gate: GateTape
+
+
+@shaped
+def tile_forward(
+    u: Float[Tensor, "batch time d_model"], state: TileState, weights: Weights, options: Options, *, chunk: int
+) -> tuple[Float[Tensor, "batch time d_model"], TileState, TileTape]:
+    """Runs the tile; its time is a multiple of the chunk, and `weights` are those with the norm's in W_out."""
+    z = F.linear(u, weights.W_z, weights.b_z)
+    xBC = F.linear(u, weights.W_conv, weights.b_conv)
+    raw_dt = F.linear(u, weights.W_dt, weights.b_dt).add_(weights.dt_bias)
+    mixed = conv_forward(xBC, weights.conv, weights.conv_bias, state.conv)
+    x, B, C = (_silu_of(each) for each in _parts(mixed, weights, options, chunk))
+    dt = F.softplus(raw_dt).clamp_(*options.dt_range).unflatten(1, (-1, chunk)).transpose(2, 3).contiguous()
+
+    D = weights.D
+    is_per_head = D is not None and D.shape == weights.A_log.shape
+    y, ssm, scan = scan_forward(x, dt, -weights.A_log.exp(), B, C, D if is_per_head else None, state.ssm)
+    if D is not None and not is_per_head:
+        y.addcmul_(x, D.view(x.shape[2], 1, x.shape[4]))
+    gated, gate = gate_forward(y, z, n_groups=options.n_groups, norm=options.norm, eps=options.norm_eps)
+    after = torch.cat((state.conv, xBC[:, max(0, xBC.shape[1] - state.conv.shape[1]) :]), 1)[:, -state.conv.shape[1] :]
+    out = F.linear(gated, weights.W_out, weights.b_out)
+    return out, TileState(after, ssm), TileTape(state.conv, xBC, mixed, raw_dt, gated, scan, gate)
+
+
+@shaped
+def tile_backward(
+    tape: TileTape,
+    u: Float[Tensor, "batch time d_model"],
+    dy: Float[Tensor, "batch time d_model"],
+    dstate: TileState,
+    weights: Weights,
+    options: Options,
+    total: Weights,
+) -> tuple[Float[Tensor, "batch time d_model"], TileState]:
+    """The gradients of the input and of the state before the tile; those of the weights are added to `total`."""
+    chunk = tape.scan.x.shape[3]
+    _add_linear(total.W_out, total.b_out, dy, tape.gated)
+    dgated = dy @ weights.W_out
+    dheads, dz = gate_backward(tape.gate, dgated, norm=options.norm)
+    of_scan = scan_backward(tape.scan, dheads, dstate.ssm)
+    dx = of_scan.x
+    if weights.D is not None and total.D is not None:
+        if weights.D.shape == of_scan.D.shape:
+            total.D.add_(of_scan.D)
+        else:
+            total.D.add_((dheads * tape.scan.x).sum((0, 1, 3)).flatten())
+            dx.addcmul_(dheads, weights.D.view(dx.shape[2], 1, dx.shape[4]))
+    # A = -exp(A_log) is its own derivative
+    total.A_log.add_(of_scan.A * tape.scan.A)
+
+    ddt = of_scan.dt.transpose(2, 3).reshape(tape.raw_dt.shape)
+    dt, (low, high) = F.softplus(tape.raw_dt), options.dt_range
+    ddt = torch.ops.aten.softplus_backward(ddt, tape.raw_dt, 1, 20).masked_fill_((dt < low) | (dt > high), 0.0)
+    total.dt_bias.add_(ddt.sum((0, 1)))
+
+    dmixed = torch.empty_like(tape.projected)
+    into = _parts(dmixed, weights, options, chunk)
+    for each, before, after in zip(
+        (dx, of_scan.B, of_scan.C), _parts(tape.mixed, weights, options, chunk), into, strict=True
+    ):
+        torch.ops.aten.silu_backward.grad_input(each, before, grad_input=after)
+    dxBC, dconv, dconv_bias, dpast = conv_backward(dmixed, tape.projected, weights.conv, tape.past)
+    total.conv.add_(dconv)
+    if total.conv_bias is not None:
+        total.conv_bias.add_(dconv_bias)
+    reach, time = dpast.shape[1], u.shape[1]
+    kept = max(0, reach - time)  # of the past that follows, so many steps were in the one before
+    dpast[:, reach - kept :] += dstate.conv[:, :kept]
+    dxBC[:, time - (reach - kept) :] += dstate.conv[:, kept:]
+
+    du = (dz @ weights.W_z).flatten(0, 1)
+    du.addmm_(dxBC.flatten(0, 1), weights.W_conv).addmm_(ddt.flatten(0, 1), weights.W_dt)
+    _add_linear(total.W_z, total.b_z, dz, u)
+    _add_linear(total.W_conv, total.b_conv, dxBC, u)
+    _add_linear(total.W_dt, total.b_dt, ddt, u)
+    return du.view(u.shape), TileState(dpast, of_scan.state)
+
+
+def _add_linear(
+    dweight: Float[Tensor, "_ _"],
+    dbias: Float[Tensor, " _"] | None,
+    dy: Float[Tensor, "batch time _"],
+    x: Float[Tensor, "batch time _"],
+) -> None:
+    """Adds the gradients of W and b in y = x·Wᵀ + b."""
+    dy = dy.flatten(0, 1)
+    dweight.addmm_(dy.mT, x.flatten(0, 1))
+    if dbias is not None:
+        dbias.add_(dy.sum(0))
+
+
+def _parts(
+    flat: Float[Tensor, "batch time conv"], weights: Weights, options: Options, chunk: int
+) -> tuple[
+    Float[Tensor, "batch block head chunk channel"],
+    Float[Tensor, "batch block group chunk state"],
+    Float[Tensor, "batch block group chunk state"],
+]:
+    """Views of x, B and C, cut into heads or groups and into chunks."""
+    d_inner, conv = len(weights.W_z), len(weights.W_conv)
+    x, B, C = flat.unflatten(1, (-1, chunk)).split((d_inner, (conv - d_inner) // 2, (conv - d_inner) // 2), dim=-1)
+    x = x.unflatten(-1, (len(weights.A_log), -1)).transpose(2, 3)
+    B, C = (each.unflatten(-1, (options.n_groups, -1)).transpose(2, 3) for each in (B, C))
+    return x, B, C
+
+
+def _silu_of(view: Float[Tensor, "*_"]) -> Float[Tensor, "*_"]:
+    """silu, written in the order of axes of the view and not in that of its memory."""
+    opened: Tensor = torch.ops.aten.silu.out(view, out=view.new_empty(view.shape))
+    return opened

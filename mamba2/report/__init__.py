@@ -1,0 +1,1 @@
+"""What a person looks at: one self-contained HTML page, made of plain values; no other room is needed to draw it."""

@@ -1,0 +1,55 @@
+"""What a run leaves in its folder: which files it was trained on, and its checkpoints."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from mamba2.errors import CheckpointError
+
+_FILES = "files.json"
+
+
+def record_files(run: Path, files: Sequence[Path]) -> None:
+    """Notes the files that a run is trained on.
+
+    Raises:
+        CheckpointError: the folder cannot be written.
+    """
+    try:
+        run.mkdir(parents=True, exist_ok=True)
+        text = json.dumps({"files": [str(file.resolve()) for file in files]}, indent=2)
+        (run / _FILES).write_text(text + "\n", encoding="utf-8")
+    except OSError as error:
+        raise CheckpointError(f"{run}: must be writable; {error.strerror}. Choose another folder.") from error
+
+
+def recorded_files(run: Path) -> list[Path]:
+    """The files that a run, or the run that a checkpoint belongs to, was trained on; none if that is not known.
+
+    Raises:
+        CheckpointError: the note is damaged.
+    """
+    for folder in (run, *run.resolve().parents[:2]):
+        path = folder / _FILES
+        if path.is_file():
+            try:
+                return [Path(each) for each in json.loads(path.read_text(encoding="utf-8"))["files"]]
+            except (OSError, ValueError, KeyError, TypeError) as error:
+                raise CheckpointError(
+                    f"{path}: must list the run's files; it is damaged: {error!r}. Name the files."
+                ) from error
+    return []
+
+
+def find_checkpoint(run: Path) -> Path:
+    """The path itself when it is a checkpoint or names one, else the run's last.
+
+    Raises:
+        CheckpointError: there is none.
+    """
+    if run.is_file() or (run / "model.safetensors").is_file():
+        return run
+    for folder in (run / "checkpoints", run):
+        if (folder / "last").is_file():
+            return folder / "last"
+    raise CheckpointError(f"{run}: must be a run or a checkpoint; it holds no model. Name the --out of mamba2 train.")

@@ -1,0 +1,1 @@
+"""Implementations that come with an adapter; each module lists them in IMPLEMENTATIONS."""

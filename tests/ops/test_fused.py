@@ -1,0 +1,130 @@
+"""The fast form: how it cuts a call, what it says of wrong sizes, and when a block does without it."""
+
+import re
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import nn
+
+from mamba2.config import ModelConfig
+from mamba2.errors import ShapeError
+from mamba2.model import block as room
+from mamba2.model.block import BlockState, Mamba2Block
+from mamba2.model.choice import why_composed, why_never_fused
+from mamba2.ops.fused.conv import conv_backward, conv_forward
+from mamba2.ops.fused.mixer import fused_mixer
+from mamba2.ops.fused.plan import Plan, make_plan, tiles
+from mamba2.ops.fused.tile import State
+
+CONFIG = ModelConfig(d_model=4, d_state=2, headdim=2, d_conv=3)
+
+
+@pytest.fixture
+def block() -> Mamba2Block:
+    torch.manual_seed(0)
+    return Mamba2Block(CONFIG)
+
+
+def reason(block: Mamba2Block, u: torch.Tensor, state: BlockState, mask: torch.Tensor | None = None) -> str | None:
+    return why_composed(u, state, mask, block._sizes(2), block)
+
+
+def test_a_short_sequence_is_one_chunk_and_many_rows_share_a_tile():
+    plan = make_plan(60, 16)
+
+    assert plan.chunk == 60
+    assert [rows for rows, _ in tiles(plan._replace(tile=120), 5, 60)] == [slice(0, 2), slice(2, 4), slice(4, 5)]
+
+
+def test_every_step_is_in_one_whole_chunk_of_one_span():
+    ((_, spans),) = tiles(Plan(tile=64, chunk=32), 1, 150)
+
+    assert [each[:2] for each in spans] == [(0, 64), (64, 128), (128, 150)]
+    assert all((stop - start) % chunk == 0 for start, stop, chunk in spans)
+
+
+def test_the_convolution_and_its_derivative_on_numbers_done_by_hand():
+    x, weight, past = torch.tensor([[[3.0], [4.0]]]), torch.tensor([[10.0, 1.0]]), torch.tensor([[[2.0]]])
+
+    y = conv_forward(x, weight, torch.tensor([0.5]), past)
+    dx, dweight, dbias, dpast = conv_backward(torch.tensor([[[1.0], [100.0]]]), x, weight, past)
+
+    assert y.flatten().tolist() == [23.5, 34.5]
+    assert (dx.flatten().tolist(), dweight.tolist()) == ([1001.0, 100.0], [[302.0, 403.0]])
+    assert (dbias.item(), dpast.item()) == (101.0, 10.0)
+
+
+def test_sizes_that_do_not_fit_are_refused_by_name(block):
+    state = State(*block.initial_state(1))
+    message = "fused_mixer: axis 'batch' is 1 in state.conv (1, 2, 12) but 2 in u (2, 5, 4)."
+
+    with pytest.raises(ShapeError, match=f"^{re.escape(message)}"):
+        fused_mixer(torch.zeros(2, 5, 4), state, block._weights(), block._options(), block._composed)
+
+
+def test_a_plain_call_runs_in_the_fast_form(block):
+    assert reason(block, torch.zeros(2, 5, 4), block.initial_state(2)) is None
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (lambda u, state: (u, state, torch.ones(2, 5, dtype=torch.bool)), "there are pads"),
+        (lambda u, state: (u.double(), state), "dtypes or devices differ"),
+        (lambda u, state: (u[:, :0], state), "there is nothing to run"),
+        (lambda u, state: (u[:1], state), "sizes do not fit, which the composed form says in words"),
+    ],
+    ids=["pads", "dtypes", "no time", "another batch"],
+)
+def test_a_call_that_it_does_not_cover_says_why(change: Callable, expected: str, block):
+    assert reason(block, *change(torch.zeros(2, 5, 4), block.initial_state(2))) == expected
+
+
+def test_autocast_and_a_replaced_or_watched_projection_say_why(block):
+    call = torch.zeros(2, 5, 4), block.initial_state(2)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert reason(block, *call) == "autocast is on"
+    handle = block.out_proj.register_forward_hook(lambda *_: None)
+    assert reason(block, *call) == "a projection is no plain nn.Linear"
+    handle.remove()
+    block.in_proj = nn.Sequential(block.in_proj)
+    assert reason(block, *call) == "a projection is no plain nn.Linear"
+    assert block(*call)[0].shape == (2, 5, 4)
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        ({"device": "cuda"}, "the device is cuda, not cpu"),
+        ({"dtype": torch.bfloat16}, "the dtype is torch.bfloat16, neither float32 nor float64"),
+        ({"is_autocast": True}, "autocast is on"),
+        ({}, None),
+    ],
+)
+def test_what_can_be_said_before_a_call(kind, expected):
+    assert why_never_fused(**{"device": "cpu", "dtype": torch.float32, "is_autocast": False} | kind) == expected
+
+
+def test_under_torch_func_the_composed_form_runs(block):
+    u, state = torch.randn(3, 5, 4), block.initial_state(1)
+    one = torch.func.vmap(lambda each: block(each[None], state)[0][0])
+
+    assert torch.allclose(one(u), block(u, block.initial_state(3))[0], atol=1e-6)
+
+
+def test_a_block_asks_and_obeys(block, monkeypatch: pytest.MonkeyPatch):
+    u, state = torch.randn(2, 5, 4), block.initial_state(2)
+    fast, _ = block(u, state)
+    monkeypatch.setattr(room, "why_composed", lambda *_: "asked for")
+    slow, _ = block(u, state)
+
+    assert "_Mixer" in type(fast.grad_fn).__name__
+    assert "_Mixer" not in type(slow.grad_fn).__name__
+
+
+def test_nothing_is_kept_where_no_gradient_is_wanted(block):
+    with torch.no_grad():
+        y, after = block(torch.randn(2, 5, 4), block.initial_state(2))
+
+    assert (y.grad_fn, after.ssm.grad_fn) == (None, None)

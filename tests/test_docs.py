@@ -1,0 +1,116 @@
+"""What the pages show is run as it stands there: Python, commands, and the output printed below a block."""
+
+import glob
+import re
+import shlex
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from transformers import Mamba2Config
+
+from mamba2.config import ModelConfig
+from mamba2.model.interop.layout_mamba_ssm import to_mamba_ssm
+from mamba2.model.language import LanguageModel
+
+DOCS = Path(__file__).parent.parent / "docs"
+PAGES = ("index", "train", "how-it-works", "coming-from")
+BLOCK = re.compile(r"^```(?P<kind>\w+)(?: title=\"(?P<title>[^\"]+)\")?\n(?P<text>.*?)^```\n", re.MULTILINE | re.DOTALL)
+NOT_RUN = ("git ", "python -m pip ", "mamba2 smoke ", "mamba2 convert SRC DST ")
+"""Commands that need a network, that other tests run, or that name no real folder."""
+
+
+class Block(NamedTuple):
+    """A fenced block of a page."""
+
+    kind: str
+    title: str
+    text: str
+    shows_output: bool
+    """Whether it stands right below another block, and so shows what that one prints."""
+
+
+def blocks(page: str) -> Iterator[Block]:
+    text = (DOCS / f"{page}.md").read_text(encoding="utf-8")
+    end = -1
+    for found in BLOCK.finditer(text):
+        yield Block(
+            found["kind"], found["title"] or "", found["text"], end > 0 and not text[end : found.start()].strip()
+        )
+        end = found.end()
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_block_of_a_page_runs(
+    page: str,
+    example: list[Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    command: Callable[..., Any],
+) -> None:
+    for path in example:
+        shutil.copy(path, tmp_path)
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {}
+    printed = ""
+    for block in blocks(page):
+        if block.kind == "python":
+            capsys.readouterr()
+            exec(compile(block.text, f"{page}.md", "exec"), names)
+            printed = capsys.readouterr().out
+        elif block.kind == "toml" and block.title:
+            Path(block.title).write_text(block.text, encoding="utf-8")
+        elif block.kind == "text" and block.shows_output:
+            assert printed == block.text
+        elif block.kind == "sh":
+            for line in block.text.splitlines():
+                run(line, command)
+
+
+def run(line: str, command: Callable[..., Any]) -> None:
+    """A command as typed, with its * filled in as a shell does."""
+    if line.startswith(NOT_RUN):
+        return
+    program, *arguments = shlex.split(line, comments=True)
+    filled = [
+        each for argument in arguments for each in (sorted(glob.glob(argument)) if "*" in argument else [argument])
+    ]
+    outcome = command(*filled)
+
+    assert program == "mamba2"
+    assert outcome.status == 0, outcome.err
+
+
+def settings_table() -> list[list[set[str]]]:
+    """The names in the first table of *Coming from*, by row and column."""
+    text = (DOCS / "coming-from.md").read_text(encoding="utf-8")
+    rows = text.partition("## Settings")[2].partition("## Calls")[0].split("|\n|")[2:]
+    return [[set(re.findall(r"`(\w+)`", cell)) for cell in row.split("|")[:3]] for row in rows]
+
+
+def test_the_names_of_the_settings_are_those_of_the_libraries() -> None:
+    with torch.device("meta"):
+        ours = to_mamba_ssm(LanguageModel(ModelConfig(d_model=32), vocabulary=8, tied=True))[0]
+    known = (
+        {field.name for field in fields(ModelConfig)} | {"n_heads"},
+        set(Mamba2Config().to_dict()),
+        set(ours) | set(ours["ssm_cfg"]),
+    )
+    table = settings_table()
+
+    assert len(table) == 20
+    for column, names in enumerate(known):
+        assert set().union(*(row[column] for row in table)) <= names
+    assert {"d_model", "layers", "dt_range"} <= set().union(*(row[0] for row in table))
+
+
+def test_every_page_is_in_the_navigation() -> None:
+    navigation = (DOCS.parent / "mkdocs.yml").read_text(encoding="utf-8").partition("nav:")[2].partition("\n\n")[0]
+    listed = set(re.findall(r": ([\w/-]+\.md)", navigation))
+
+    assert listed == {path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md")}
