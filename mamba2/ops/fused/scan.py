@@ -57,7 +57,7 @@ class ScanGradients(NamedTuple):
 
 
 @shaped
-def scan_forward(
+def scan_forward(  # torchtyc: ignore[unresolved-arg]
     x: Float[Tensor, "batch block head chunk channel"],
     dt: Float[Tensor, "batch block head chunk"],
     A: Float[Tensor, " head"],
@@ -90,7 +90,7 @@ def scan_forward(
 
 
 @shaped
-def scan_backward(
+def scan_backward(  # torchtyc: ignore[unresolved-arg]
     tape: ScanTape,
     dy: Float[Tensor, "batch block head chunk channel"],
     dstate: Float[Tensor, "batch head channel state"] | None,
@@ -140,7 +140,7 @@ class _Sums(NamedTuple):
     total: Float[Tensor, "batch block head chunk"]
 
 
-def _states_backward(
+def _states_backward(  # torchtyc: ignore[unresolved-arg]
     tape: ScanTape,
     dy: Float[Tensor, "batch block head chunk channel"],
     dstate: Float[Tensor, "batch head channel state"] | None,
@@ -188,7 +188,7 @@ def _per_head(
     shared: Float[Tensor, "batch block group chunk state"], weight: Float[Tensor, "batch block head chunk"]
 ) -> Float[Tensor, "batch block head chunk state"]:
     """B or C of each head, weighted: cheaper than to weight x, which has more channels than these have states."""
-    by_group = weight.unflatten(2, (shared.shape[2], -1))
+    by_group = weight.unflatten(2, (shared.shape[2], -1))  # torchtyc: ignore[trace-error]
     each: Tensor = (shared.unsqueeze(3) * by_group.unsqueeze(-1)).flatten(2, 3)
     return each
 
@@ -197,11 +197,11 @@ def _over_group(
     each: Float[Tensor, "batch block head chunk state"], weight: Float[Tensor, "batch block head chunk"], groups: int
 ) -> Float[Tensor, "batch block group chunk state"]:
     """The gradient of what `_per_head` shared."""
-    by_group: Tensor = (each * weight.unsqueeze(-1)).unflatten(2, (groups, -1))
+    by_group: Tensor = (each * weight.unsqueeze(-1)).unflatten(2, (groups, -1))  # torchtyc: ignore[trace-error]
     return by_group.sum(3)
 
 
-def _carry(
+def _carry(  # torchtyc: ignore[unresolved-arg]
     whole: Float[Tensor, "batch block head"],
     added: Float[Tensor, "batch block head channel state"],
     state: Float[Tensor, "batch head channel state"] | None,
@@ -217,7 +217,7 @@ def _carry(
     return before, after
 
 
-def _carry_back(
+def _carry_back(  # torchtyc: ignore[unresolved-arg]
     whole: Float[Tensor, "batch block head"],
     dbefore: Float[Tensor, "batch block head channel state"] | None,
     dstate: Float[Tensor, "batch head channel state"] | None,

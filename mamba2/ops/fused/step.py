@@ -13,7 +13,7 @@ from mamba2.shapes import shaped
 
 
 @shaped
-def fused_step(
+def fused_step(  # torchtyc: ignore[unresolved-arg]
     z: Float[Tensor, "batch d_inner"],
     xBC: Float[Tensor, "batch conv"],
     dt: Float[Tensor, "batch head"],
@@ -47,7 +47,7 @@ def fused_step(
     return _gate(y.view(z.shape), z, norm, options), State(window[:, 1:], ssm)
 
 
-def _gate(
+def _gate(  # torchtyc: ignore[unresolved-arg]
     y: Float[Tensor, "batch d_inner"],
     z: Float[Tensor, "batch d_inner"],
     weight: Float[Tensor, " d_inner"] | None,

@@ -73,7 +73,7 @@ class TileTape(NamedTuple):
 
 
 @shaped
-def tile_forward(
+def tile_forward(  # torchtyc: ignore[unresolved-arg]
     u: Float[Tensor, "batch time d_model"], state: TileState, weights: Weights, options: Options, *, chunk: int
 ) -> tuple[Float[Tensor, "batch time d_model"], TileState, TileTape]:
     """Runs the tile; its time is a multiple of the chunk, and `weights` are those with the norm's in W_out."""
@@ -96,7 +96,7 @@ def tile_forward(
 
 
 @shaped
-def tile_backward(
+def tile_backward(  # torchtyc: ignore[unresolved-arg]
     tape: TileTape,
     u: Float[Tensor, "batch time d_model"],
     dy: Float[Tensor, "batch time d_model"],
@@ -149,7 +149,7 @@ def tile_backward(
     return du.view(u.shape), TileState(dpast, of_scan.state)
 
 
-def _add_linear(
+def _add_linear(  # torchtyc: ignore[unresolved-arg]
     dweight: Float[Tensor, "_ _"],
     dbias: Float[Tensor, " _"] | None,
     dy: Float[Tensor, "batch time _"],
@@ -162,7 +162,7 @@ def _add_linear(
         dbias.add_(dy.sum(0))
 
 
-def _parts(
+def _parts(  # torchtyc: ignore[unresolved-arg]
     flat: Float[Tensor, "batch time conv"], weights: Weights, options: Options, chunk: int
 ) -> tuple[
     Float[Tensor, "batch block head chunk channel"],
