@@ -140,7 +140,7 @@ class Transformers:
         return self._model(inputs_embeds=x, use_cache=False).last_hidden_state
 
     def start(self, batch: int) -> Any:  # noqa: ARG002
-        """An empty cache."""
+        """An empty cache, which learns the batch from the first step."""
         cache = importlib.import_module("transformers.cache_utils").DynamicCache
         return cache(config=self._model.config)
 

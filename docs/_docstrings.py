@@ -11,6 +11,7 @@ LAID_OUT = re.compile(r"^>>> |\S {3,}\S", re.MULTILINE)
 class LaidOut(Extension):
     """Fences the paragraphs that markdown would run together."""
 
+    # The signature is griffe's.
     def on_object(self, *, obj: Object, loader: GriffeLoader, **_: Any) -> None:  # noqa: ARG002
         """Called by griffe for everything that has a docstring."""
         if obj.docstring:

@@ -143,6 +143,7 @@ def read_safetensors(path: Path) -> tuple[dict[str, Float[Tensor, "..."]], dict[
         SafetensorError: it is damaged or no such file.
     """
     with safe_open(path, framework="pt") as file:
+        # What is open is no mapping, so it has to be asked for its keys.
         return {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}  # noqa: SIM118
 
 

@@ -56,17 +56,21 @@ def test_in_half_precision_both_paths_keep_a_float32_state_and_the_input_dtype(
 
 
 @pytest.mark.parametrize("half", HALVES)
-def test_no_path_is_less_exact_than_twice_the_textbook_in_the_same_dtype(half: torch.dtype, block: Mamba2Block) -> None:
+@pytest.mark.parametrize("autocast", [False, True], ids=["half weights", "autocast"])
+def test_no_path_is_less_exact_than_twice_the_textbook_in_the_same_dtype(
+    autocast: bool, half: torch.dtype, block: Mamba2Block
+) -> None:
     """The ratio rule: errors against float64, of the paths and of a step loop whose state is in half precision."""
     u = torch.randn(2, 64, 32)
     exact, _ = block.double()(u.double(), block.initial_state(2))
-    block = block.to(half)
+    weights = torch.float32 if autocast else half
+    block, u = block.to(weights), u.to(weights)
     zero = block.initial_state(2)
 
     def textbook() -> Tensor:
         state, outputs = zero, []
         for t in range(u.shape[1]):
-            y, state = block.step(u[:, t : t + 1].to(half), state)
+            y, state = block.step(u[:, t : t + 1], state)
             state = BlockState(state.conv, state.ssm.to(half).float())
             outputs.append(y)
         return torch.cat(outputs, dim=1)
@@ -74,9 +78,11 @@ def test_no_path_is_less_exact_than_twice_the_textbook_in_the_same_dtype(half: t
     def error(y: Tensor) -> float:
         return ((y.double() - exact).abs().max() / exact.abs().max()).item()
 
-    allowed = 2 * error(textbook()) + torch.finfo(half).eps
-    assert error(run(block, u.to(half), zero)[0]) <= allowed
-    assert error(in_steps(block, u.to(half), zero)[0]) <= allowed
+    with torch.autocast("cpu", dtype=half, enabled=autocast):
+        allowed = 2 * error(textbook()) + torch.finfo(half).eps
+        errors = [error(path(block, u, zero)[0]) for path in (run, in_steps)]
+
+    assert max(errors) <= allowed
 
 
 @pytest.mark.parametrize("half", HALVES)
