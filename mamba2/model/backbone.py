@@ -17,6 +17,9 @@ from mamba2.shapes import shaped
 BackboneState = tuple[BlockState, ...]
 """One state a block, first block first."""
 
+_SEGMENT = 4096
+"""Time steps that pass all layers together without grad mode: what a layer leaves then grows no further with length."""
+
 
 class Backbone(nn.Module):
     """x ← x + block(rms_norm(x)) for each block, then a last norm."""
@@ -45,10 +48,15 @@ class Backbone(nn.Module):
         mask: Bool[Tensor, "batch time"] | None = None,
     ) -> tuple[Float[Tensor, "batch time d_model"], BackboneState]:
         """Any number of time steps at once, going on from `state`; where `mask` is False a step is a pad."""
-        if mask is None:
-            return self._run(x, state, self.blocks)
-        x = torch.where(mask[..., None], x, 0.0)
-        return self._run(x, state, [partial(block, mask=mask) for block in self.blocks])
+        time = x.shape[1]
+        # A graph that is compiled or exported is one for all lengths.
+        if torch.is_grad_enabled() or torch.compiler.is_compiling() or time <= _SEGMENT:
+            return self._forward(x, state, mask)
+        y = torch.empty_like(x)
+        for start in range(0, time, _SEGMENT):
+            now = slice(start, start + _SEGMENT)
+            y[:, now], state = self._forward(x[:, now], state, None if mask is None else mask[:, now])
+        return y, state
 
     @shaped
     def step(
@@ -59,6 +67,14 @@ class Backbone(nn.Module):
 
     def _blocks(self) -> Iterator[Mamba2Block]:
         return cast("Iterator[Mamba2Block]", iter(self.blocks))
+
+    def _forward(
+        self, x: Float[Tensor, "batch time d_model"], state: BackboneState, mask: Bool[Tensor, "batch time"] | None
+    ) -> tuple[Float[Tensor, "batch time d_model"], BackboneState]:
+        if mask is None:
+            return self._run(x, state, self.blocks)
+        x = torch.where(mask[..., None], x, 0.0)
+        return self._run(x, state, [partial(block, mask=mask) for block in self.blocks])
 
     def _run(
         self, x: Float[Tensor, "batch time d_model"], state: BackboneState, blocks: Iterable[Any]

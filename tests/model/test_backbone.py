@@ -8,6 +8,7 @@ import torch
 from mamba2.config import ModelConfig
 from mamba2.errors import ShapeError
 from mamba2.model.backbone import Backbone
+from mamba2.verify.checks import require_close
 
 CONFIG = ModelConfig(d_model=2, layers=3, headdim=2, d_state=2, bias=True, norm_eps=1e-30)
 
@@ -82,3 +83,23 @@ def test_one_layers_state_of_another_batch_is_refused_by_name():
 
     with pytest.raises(ShapeError, match=f"^{re.escape(message)}\n"):
         backbone(torch.zeros(2, 5, 2), state)
+
+
+@pytest.mark.parametrize("time", [0, 7, 8, 9, 16, 30])
+@pytest.mark.parametrize("pads", [False, True])
+def test_without_grad_mode_segments_give_what_one_pass_gives(time, pads, monkeypatch):
+    monkeypatch.setattr("mamba2.model.backbone._SEGMENT", 8)
+    torch.manual_seed(time)
+    backbone = Backbone(CONFIG).double()
+    x = torch.randn(3, time, 2, dtype=torch.float64)
+    mask = torch.rand(3, time) < 0.5 if pads else None
+    lengths = []
+    backbone.blocks[-1].register_forward_pre_hook(lambda _, args: lengths.append(args[0].shape[1]))
+
+    expected, state = backbone(x, backbone.initial_state(3), mask)
+    with torch.no_grad():
+        found, after = backbone(x, backbone.initial_state(3), mask)
+
+    assert lengths == [time] + ([8] * (time // 8) + [time % 8] * (time % 8 > 0) or [0])
+    for each, other in zip((found, *sum(after, ())), (expected, *sum(state, ())), strict=True):
+        require_close("segments", each, other)
