@@ -3,6 +3,7 @@
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.autograd import forward_ad
 
 Sizes = tuple[tuple[int, ...], ...]
@@ -46,7 +47,7 @@ def why_composed(
     if any(type(each) is not nn.Linear or each._forward_hooks or each._forward_pre_hooks for each in block.children()):
         return "a projection is no plain nn.Linear"
     tensors = [u, *state, *block.parameters()]
-    if any(type(each) not in (Tensor, nn.Parameter) for each in tensors):
+    if any(type(each) not in (Tensor, nn.Parameter, FakeTensor) for each in tensors):
         return "there are tensors of other types than torch.Tensor"
     if any((each.dtype, each.device) != (u.dtype, u.device) for each in tensors):
         return "dtypes or devices differ"

@@ -1,12 +1,16 @@
 """What a run will take, found out before it begins: one step on fake tensors, counted and weighed."""
 
+import math
 import os
-from typing import NamedTuple
+import weakref
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.autograd.graph import saved_tensors_hooks
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 
 from mamba2.config import RunConfig
@@ -18,6 +22,14 @@ from mamba2.train.step import compute_gradients
 _GB = 1e9
 
 
+def _product_flops(_: Sequence[int], left: Sequence[int], right: Sequence[int], **_scalars: Any) -> int:
+    return 2 * math.prod(left) * right[-1]
+
+
+_IN_PLACE = {torch.ops.aten.addmm_: _product_flops, torch.ops.aten.baddbmm_: _product_flops}
+"""Torch's counter leaves these out."""
+
+
 class Preflight(NamedTuple):
     """What one process needs."""
 
@@ -25,40 +37,61 @@ class Preflight(NamedTuple):
     flops: int
     """Of one optimizer step, forward and backward, in products of matrices."""
     memory: int
-    """Bytes at the peak, beside what torch itself takes: weights, AdamW's moments, gradients, saved activations."""
+    """Bytes at the peak, beside what torch itself takes: weights, AdamW's moments, and what a step allocates."""
 
 
 def preflight(config: RunConfig, world: int = 1) -> Preflight:
     """Takes one step on fake tensors, and counts what it multiplies and what it keeps for the backward pass.
 
-    Peak memory is weights and two moments, 12 bytes a parameter, and the larger of the gradients and the activations
-    that a part of the batch leaves, for the ones go as the others come.
+    Peak memory is AdamW's two moments, 8 bytes a parameter, and the most that tensors hold at once while a part of the
+    batch goes forward and backward.
 
     Raises:
         ShapeError: a function of the model was given a tensor that does not fit it.
     """
     settings, time = config.train, config.data.window
     part = -(-settings.batch // (world * settings.accumulate))
-    saved: dict[int, Tensor] = {}
-
-    def keep(tensor: Tensor) -> Tensor:
-        saved[tensor.untyped_storage()._cdata] = tensor
-        return tensor
-
-    with FakeTensorMode():
+    with FakeTensorMode(), _Allocations() as allocations:
         model = make_model(config)
         fake = TensorBatch(
             torch.zeros(part, time, len(config.data.features)),
             torch.zeros(part, time, len(config.data.targets)),
             torch.ones(part, time, dtype=torch.bool),
         )
-        with FlopCounterMode(display=False) as counter, saved_tensors_hooks(keep, lambda tensor: tensor):
+        with FlopCounterMode(display=False, custom_mapping=_IN_PLACE) as counter:
             compute_gradients(model, fake, settings.max_grad_norm, precision=settings.precision)
-        weights = {each.untyped_storage()._cdata for each in model.parameters()}
-        activations = sum(each.untyped_storage().nbytes() for key, each in saved.items() if key not in weights)
         parameters = sum(each.numel() for each in model.parameters())
     flops = counter.get_total_flops() * settings.batch // (part * world)
-    return Preflight(parameters, flops, 12 * parameters + max(4 * parameters, activations))
+    return Preflight(parameters, flops, 8 * parameters + allocations.peak)
+
+
+class _Allocations(TorchDispatchMode):
+    """Counts the bytes of all tensors that live at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.live = self.peak = 0
+        self.known: dict[int, weakref.ref[Any]] = {}
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        for each in tree_leaves(result):
+            if isinstance(each, Tensor):
+                self._count(each.untyped_storage())
+        return result
+
+    def _count(self, storage: torch.UntypedStorage) -> None:
+        key, size = storage._cdata, storage.nbytes()
+        if key in self.known:
+            return
+
+        def release(_: Any) -> None:
+            del self.known[key]
+            self.live -= size
+
+        self.known[key] = weakref.ref(storage, release)
+        self.live += size
+        self.peak = max(self.peak, self.live)
 
 
 def require_room(found: Preflight, device: torch.device) -> None:

@@ -7,6 +7,7 @@ from mamba2.config import RunConfig
 from mamba2.errors import ShapeError
 from mamba2.model import block
 from mamba2.model.forecaster import Forecaster
+from mamba2.ops.fused import tile
 from mamba2.train.dry_run import DryRun, dry_run
 
 
@@ -16,15 +17,20 @@ def test_a_sound_config_takes_a_step(config: RunConfig, model: Forecaster) -> No
     assert dry_run(config) == DryRun(parameters=parameters, batch=4, time=8, features=9)
 
 
-def test_the_old_fault_is_named_without_data(config: RunConfig, monkeypatch: pytest.MonkeyPatch) -> None:
-    sound = block.prepare_scan_input
+@pytest.mark.parametrize(
+    ("module", "function", "position"), [(block, "prepare_scan_input", 3), (tile, "scan_forward", 3)]
+)
+def test_the_old_fault_is_named_without_data(module, function, position, config, monkeypatch) -> None:
+    sound = getattr(module, function)
 
-    def unbroadcast(x, dt, A_log, B, *others, dt_range):
-        return sound(x, dt, A_log, B[:1], *others, dt_range=dt_range)
+    def unbroadcast(*args, **kwargs):
+        return sound(*args[:position], args[position][:1], *args[position + 1 :], **kwargs)
 
-    monkeypatch.setattr(block, "prepare_scan_input", unbroadcast)
+    monkeypatch.setattr(module, function, unbroadcast)
+    if module is block:
+        monkeypatch.setattr(block, "why_composed", lambda *_: "it is asked for")
 
-    with pytest.raises(ShapeError, match=r"^prepare_scan_input: axis 'batch' is 1 in B \(1, 8, 2, 4\) but 4 in x "):
+    with pytest.raises(ShapeError, match=rf"^{function}: axis 'batch' is 1 in B \(1, .*\) but 4 in x "):
         dry_run(config)
 
 

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
 
 from mamba2.ops.fused.gate import GateTape
 from mamba2.ops.fused.plan import Plan, make_plan, tiles
@@ -102,8 +103,9 @@ def _run(  # torchtyc: ignore[unresolved-arg]
 ) -> tuple[Float[Tensor, "batch time d_model"], State, list[TileTape]]:
     """All tiles; and their tapes, where they are kept."""
     batch, time, _ = u.shape
-    # A fresh state has nothing to decay or to read out; one that wants a gradient gets it from both.
-    ssm = start.ssm if start.ssm.requires_grad or start.ssm.any() else None
+    # A fresh state has nothing to decay or to read out; one that wants a gradient gets it from both, and fake tensors
+    # do not say what they hold.
+    ssm = start.ssm if start.ssm.requires_grad or isinstance(start.ssm, FakeTensor) or start.ssm.any() else None
     y, conv_after, ssm_after = u.new_empty(u.shape), torch.empty_like(start.conv), torch.empty_like(start.ssm)
     weights, tapes = _fold_norm(weights), []
     for rows, spans in tiles(plan, batch, time):
