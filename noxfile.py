@@ -95,6 +95,12 @@ def conformance(session: nox.Session) -> None:
     session.run(shared_python(session, "test"), "conformance/run.py", *session.posargs, external=True)
 
 
+@nox.session(venv_backend="none", default=False)
+def mutation(session: nox.Session) -> None:
+    """Put faults into the maths, the block and the features: tests must see 95 %, and the rest be explained."""
+    session.run(shared_python(session, "test"), "-m", "mutation", *session.posargs, external=True)
+
+
 @nox.session(default=False)
 def docs(session: nox.Session) -> None:
     """Build the pages into build/site; a warning is an error."""

@@ -3,6 +3,7 @@
 import statistics
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import NamedTuple
 
 import torch
@@ -55,6 +56,13 @@ def interleave(
             if index:
                 times[name].append(seconds)
     return times
+
+
+def peak_memory() -> int:
+    """Bytes, of this program alone: what getrusage says begins with the peak of the process that started it."""
+    lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
+    (kilobytes,) = (line.split()[1] for line in lines if line.startswith("VmHWM"))
+    return int(kilobytes) * 1024
 
 
 def ratio(times: list[float], base: list[float]) -> Ratio:

@@ -1,11 +1,11 @@
 """Peak memory of one pass in a process of its own: `python -m benchmarks.memory forward 16384 ours`, in bytes."""
 
 import sys
-from pathlib import Path
 
 import torch
 
 from benchmarks.contenders import contenders
+from benchmarks.measure import peak_memory
 from mamba2.config import ModelConfig
 from mamba2.model.backbone import Backbone
 
@@ -24,16 +24,9 @@ def growth(task: str, time: int, name: str) -> int:
             y.backward(torch.ones_like(y))
 
     run(256)
-    before = _peak()
+    before = peak_memory()
     run(time)
-    return _peak() - before
-
-
-def _peak() -> int:
-    """Of this program alone: what getrusage says begins with the peak of the process that started it."""
-    lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
-    (kilobytes,) = (line.split()[1] for line in lines if line.startswith("VmHWM"))
-    return int(kilobytes) * 1024
+    return peak_memory() - before
 
 
 if __name__ == "__main__":

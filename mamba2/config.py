@@ -141,6 +141,8 @@ class DataConfig:
     """First bars of a contract, which the features need to settle: no window starts in them."""
     max_gap: float | None = None
     """Minutes between two bars that still belong together; not given: 30, an hour for 1h and four days for 1d bars."""
+    skip_degraded: bool = False
+    """Leave out the UTC days that `condition.json` beside the files marks as anything but available."""
     validation_fraction: float = 0.2
     """The last part in time, held back; 0 for none."""
 

@@ -11,7 +11,6 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -127,16 +126,13 @@ def run_smoke(
 
 def _write_page(path: Path, config: RunConfig, report: dict[str, Any], seen: _Seen) -> None:
     from mamba2.report import smoke_page
+    from mamba2.report.forecasts import forecasts_of
     from mamba2.report.model_flow import forecaster_flow
     from mamba2.report.page import write_page
-    from mamba2.report.parts import Forecasts
 
-    forecasts, bars = None, seen.stretch
-    if bars is not None:
-        opened = f"{datetime.fromtimestamp(bars.began // 10**9, UTC):%Y-%m-%d %H:%M} UTC"
-        what = f"{config.data.targets[0]}, in volatilities"
-        caption = f"{bars.symbol}, validation, as live: the state is carried from {opened}, where the segment began."
-        forecasts = Forecasts(bars.time, bars.starts, bars.actual, bars.levels, bars.quantiles, what, caption)
+    forecasts = None
+    if seen.stretch is not None:
+        forecasts = forecasts_of(seen.stretch._asdict(), config.data.targets[0], "validation")
     batch = min(config.train.batch, report["data"].get("train_sequences", config.train.batch))
     shown = smoke_page.Seen(
         flow=forecaster_flow(config, batch),
@@ -163,9 +159,10 @@ def _run(
         from mamba2.data.dataset import make_tracks, split
         from mamba2.data.synthetic import write_example
         from mamba2.data.windows import batches
+        from mamba2.evaluation.judge import held_back
         from mamba2.evaluation.stretch import forecast_stretch
         from mamba2.train.checkpoint import load_model, make_model
-        from mamba2.train.device import choose_device, peak_memory
+        from mamba2.train.device import choose_device, device_name, peak_memory
         from mamba2.train.evaluate import to_tensors, validation_loss
         from mamba2.train.loop import Epoch, Step, fit
         from mamba2.train.step import compute_gradients
@@ -173,7 +170,7 @@ def _run(
         note.append(f"torch {torch.__version__}, Python {platform.python_version()}")
     with check("device") as note:
         place = choose_device(config.train.device)
-        report["device"] = str(place) if place.type == "cpu" else f"{place} ({torch.cuda.get_device_name(place)})"
+        report["device"] = device_name(place)
         note.append(report["device"])
     with check("data") as note:
         market = load_bars(files or write_example(out / "data"))
@@ -231,9 +228,7 @@ def _run(
             again = validation_loss(loaded.to(place), dataset.validation, config.train.batch)
             _require(again == event.validation_loss, f"{event.checkpoint.name} loads with loss {again}")
         note.append(f"{len(epochs)} in {out / 'checkpoints'}, each gives its loss again")
-    if len(dataset.validation):
-        keep = tracks.selection.series[int(dataset.validation.track[0])].keep
-        seen.stretch = forecast_stretch(model, dataset.validation, keep)
+    seen.stretch = forecast_stretch(model, tracks.contracts, held_back(tracks, dataset).start)
     seen.peak_memory = peak_memory(place)
 
 

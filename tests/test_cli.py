@@ -57,7 +57,8 @@ def test_train_ends_with_a_checkpoint_for_each_epoch(
     outcome = command("train", *example, "--config", tiny, "--symbol", "6EH4", "--epochs", 2, "--out", tmp_path / "run")
 
     assert outcome.status == 0, outcome.err
-    assert [line.split("  ")[0] for line in outcome.out.splitlines()[2:]] == ["epoch 1", "epoch 2"]
+    assert [line.split("  ")[0] for line in outcome.out.splitlines()[2:4]] == ["epoch 1", "epoch 2"]
+    assert outcome.out.splitlines()[4:] == [f"page: {tmp_path / 'run' / 'report.html'}"]
     assert load_model(tmp_path / "run" / "checkpoints" / "epoch-002")[1].data.contract == "6EH4"
 
 

@@ -40,9 +40,10 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_table_fits_a_terminal(run: Path, command: Command) -> None:
     outcome = command("evaluate", run)
-    lines = outcome.out.splitlines()
+    *lines, page = outcome.out.splitlines()
 
     assert outcome.status == 0, outcome.err
+    assert page.startswith("page: ")
     assert max(map(len, lines)) <= 80
     assert lines[0].endswith("(synthetic)")
     assert [line.split("  ")[0] for line in lines[4:11]] == [
@@ -83,19 +84,80 @@ def test_skill_on_files_without_the_mark_is_an_alarm(run: Path, tmp_path: Path, 
     assert "MSE ratio" in outcome.out
 
 
-def test_folds_are_shown_one_a_line(run: Path, command: Command) -> None:
-    outcome = command("evaluate", run, "--folds", 2)
-    lines = outcome.out.splitlines()
+def test_a_page_and_its_values_are_left_in_the_run(run: Path, command: Command) -> None:
+    outcome = command("evaluate", min((run / "checkpoints").glob("epoch-*")))
+    page = run / "evaluation" / "report.html"
+
+    assert outcome.out.splitlines()[-1] == f"page: {page}"
+    assert "Next to forecasts that cost nothing: range" in page.read_text(encoding="utf-8")
+    assert json.loads((run / "evaluation" / "report.json").read_text())["targets"][0]["target"] == "return"
+
+
+def test_the_page_can_be_written_elsewhere(run: Path, tmp_path: Path, command: Command) -> None:
+    shutil.rmtree(run / "evaluation", ignore_errors=True)
+    outcome = command("evaluate", run, "--report", tmp_path / "found.html")
+    missing = command("evaluate", run, "--report", tmp_path / "missing" / "found.html")
 
     assert outcome.status == 0, outcome.err
+    assert (tmp_path / "found.html").read_text(encoding="utf-8").startswith("<!doctype html>")
+    assert not (run / "evaluation").exists()
+    assert missing.status == 1
+    assert "the report cannot be written" in missing.err
+
+
+def test_a_run_that_cannot_be_written_to_is_judged_all_the_same(run: Path, command: Command) -> None:
+    shutil.rmtree(run / "evaluation", ignore_errors=True)
+    (run / "evaluation").touch()
+    outcome = command("evaluate", run)
+    (run / "evaluation").unlink()
+
+    assert outcome.status == 0
+    assert outcome.err.startswith(f"no page {run / 'evaluation' / 'report.html'}: FileExistsError: ")
+
+
+def test_another_contract_is_judged_where_one_is_named(run: Path, tmp_path: Path, command: Command) -> None:
+    planted = read_dbn(run / "planted.dbn.zst")
+    ((symbol, intervals),) = planted.symbols.items()
+    renamed = tmp_path / "later.dbn.zst"
+    write_dbn(renamed, planted.records, symbols={"6EM4": intervals}, dataset=planted.dataset)
+
+    refused = command("evaluate", run, renamed)
+    judged = command("evaluate", run, renamed, "--symbol", "6EM4")
+
+    assert symbol == "6EH4"
+    assert "contract '6EH4': the files must hold this symbol as an outright; got 6EM4." in refused.err
+    assert judged.out == command("evaluate", run).out
+
+
+@pytest.mark.parametrize("how", [(), ("--folds", 2), ("--control", "surrogate")])
+def test_a_contract_that_is_not_there_is_named_in_every_evaluation(
+    how: tuple[object, ...], run: Path, command: Command
+) -> None:
+    outcome = command("evaluate", run, "--symbol", "6EZ9", *how)
+
+    assert outcome.status == 1
+    assert outcome.err.startswith("mamba2: contract '6EZ9': the files must hold this symbol as an outright; got 6EH4.")
+
+
+def test_two_contracts_at_once_are_wrong_usage(run: Path, command: Command) -> None:
+    assert command("evaluate", run, "--symbol", "6EH4", "--all").status == 2
+
+
+def test_folds_are_shown_one_a_line(run: Path, command: Command) -> None:
+    outcome = command("evaluate", run, "--folds", 2)
+    *lines, page = outcome.out.splitlines()
+
+    assert outcome.status == 0, outcome.err
+    assert page == f"page: {run / 'walk-forward' / 'report.html'}"
     assert [line.split(":")[0] for line in lines[:2]] == ["fold 1", "fold 2"]
     assert max(map(len, lines)) <= 80
 
 
 def test_the_surrogate_control_ends_with_its_verdict(run: Path, command: Command) -> None:
     outcome = command("evaluate", run, "--control", "surrogate", "--seed", 3)
-    last = outcome.out.splitlines()[-1]
+    *_, last, page = outcome.out.splitlines()
 
+    assert page == f"page: {run / 'surrogate' / 'report.html'}"
     assert last.startswith("surrogate control ")
     assert outcome.status == (0 if "passed" in last else 1)
 

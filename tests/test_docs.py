@@ -18,10 +18,19 @@ from mamba2.model.interop.layout_mamba_ssm import to_mamba_ssm
 from mamba2.model.language import LanguageModel
 
 DOCS = Path(__file__).parent.parent / "docs"
-PAGES = ("index", "train", "how-it-works", "coming-from")
+PAGES = ("index", "train", "go-live", "how-it-works", "coming-from")
 BLOCK = re.compile(r"^```(?P<kind>\w+)(?: title=\"(?P<title>[^\"]+)\")?\n(?P<text>.*?)^```\n", re.MULTILINE | re.DOTALL)
-NOT_RUN = ("git ", "python -m pip ", "mamba2 smoke ", "mamba2 convert SRC DST ")
-"""Commands that need a network, that other tests run, or that name no real folder."""
+NOT_RUN = (
+    "git ",
+    "python -m pip ",
+    "mamba2 smoke ",
+    "mamba2 convert SRC DST ",
+    "export ",
+    "mamba2 download ",
+    "mamba2 live runs/first --live ",
+    "mamba2 live runs/first --replay *0102* ",
+)
+"""Commands that need a network or follow one that does, that other tests run, or that name no real folder."""
 
 
 class Block(NamedTuple):

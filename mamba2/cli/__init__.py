@@ -3,7 +3,7 @@
 import typer
 
 from mamba2.cli.judging import evaluate, verify
-from mamba2.cli.market import bars, download
+from mamba2.cli.market import bars, download, prepare
 from mamba2.cli.training import check, replay, runs, smoke, train
 from mamba2.cli.using import convert, live
 
@@ -17,5 +17,5 @@ app = typer.Typer(
     "which is one line, 2 for wrong usage.",
 )
 
-for _command in (smoke, check, bars, download, train, runs, replay, evaluate, live, convert, verify):
+for _command in (smoke, check, bars, prepare, download, train, runs, replay, evaluate, live, convert, verify):
     app.command()(_command)

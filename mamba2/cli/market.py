@@ -1,4 +1,4 @@
-"""Files of bars: bars, download."""
+"""Files of bars: bars, prepare, download."""
 
 from pathlib import Path
 from typing import Annotated
@@ -9,8 +9,13 @@ from mamba2.cli.options import Files
 from mamba2.errors import DataError
 
 
-def bars(files: Files) -> None:
+def bars(
+    files: Files,
+    skip_degraded: Annotated[bool, typer.Option("--skip-degraded", help="Without days of flawed data.")] = False,
+) -> None:
     """Shows which instruments the files hold, what each would contribute, and what is dropped and why.
+
+    Days that `condition.json` beside the files does not call available are listed.
 
     Example: mamba2 bars day1.dbn.zst
     """
@@ -19,9 +24,13 @@ def bars(files: Files) -> None:
     from rich.table import Table
 
     from mamba2.data.bars import load_bars
+    from mamba2.data.degraded import degraded_days, without_degraded
     from mamba2.data.selection import Selection, describe, select
 
     market, problem = load_bars(files), None
+    days = degraded_days(market)
+    if skip_degraded:
+        market = without_degraded(market)
     try:
         selection = select(market, "front")
     except DataError as error:  # what the files hold is worth a table all the same
@@ -37,11 +46,35 @@ def bars(files: Files) -> None:
         table.add_row(row.symbol, f"{row.bars:,}", first, last, str(row.gaps), f"{row.kept:,}")
     console = Console(soft_wrap=True)
     console.print(table)
+    for day in days:
+        left_out = ", left out" if skip_degraded else ", used without --skip-degraded"
+        console.print(f"{day.day}: {day.condition}, {day.bars:,} bars{left_out}", highlight=False)
     console.print(f"{market.messages:,} records in {market.files} files. Not used with --front:", highlight=False)
     for each in market.dropped + selection.dropped:
         console.print(f"  {each.symbol}: {each.bars:,} bars {each.why}", highlight=False)
     if problem is not None:
         raise problem
+
+
+def prepare(
+    files: Annotated[list[Path], typer.Argument(help="Databento DBN files of OHLCV bars.", show_default=False)],
+    out: Annotated[Path, typer.Option(help="A new folder for the bars.", show_default=False)],
+) -> None:
+    """Checks files of any size and puts their bars in a folder, which every command takes in place of the files.
+
+    Training reads it without loading it. If it is stopped, the same command goes on with the next file.
+
+    Example: mamba2 prepare *.dbn.zst --out bars
+    """
+    from mamba2.data.bars import load_bars
+    from mamba2.data.preparing import prepare_folder
+
+    for each in prepare_folder(files, out):
+        typer.echo(f"{each.path}: {each.records:,} records{'' if each.is_new else ', read before'}")
+    market = load_bars([out])
+    bars = sum(map(len, market.series))
+    repeated = f", {market.messages - bars:,} of them twice" if bars < market.messages else ""
+    typer.echo(f"{out}: {bars:,} bars of {len(market.series)} instruments out of {market.messages:,} records{repeated}")
 
 
 def download(

@@ -6,7 +6,7 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
-from mamba2.cli.options import ConfigFile, Device, Files
+from mamba2.cli.options import AllContracts, ConfigFile, Device, Files, Front, Symbol, one_contract
 from mamba2.config import DataConfig, RunConfig, TrainConfig
 
 Section = TypeVar("Section", DataConfig, TrainConfig)
@@ -61,9 +61,10 @@ def train(
     window: Annotated[int | None, typer.Option(min=1, help="Bars in a training sequence.")] = None,
     stride: Annotated[int | None, typer.Option(min=1, help="Bars between window starts.")] = None,
     warm_up: Annotated[int | None, typer.Option(min=0, help="First bars of a contract without windows.")] = None,
-    symbol: Annotated[str | None, typer.Option(help="Take this contract.")] = None,
-    front: Annotated[bool, typer.Option("--front", help="Take the front contract of each session.")] = False,
-    all_: Annotated[bool, typer.Option("--all", help="Take all outright contracts.")] = False,
+    symbol: Symbol = None,
+    front: Front = False,
+    all_: AllContracts = False,
+    skip_degraded: Annotated[bool, typer.Option("--skip-degraded", help="Without days of flawed data.")] = False,
     no_validation: Annotated[bool, typer.Option("--no-validation", help="Train on all windows.")] = False,
     accumulate: Annotated[int | None, typer.Option(min=1, help="Parts that a batch is run in, to save memory.")] = None,
     precision: Annotated[str | None, typer.Option(help="float32 or bf16.", show_default=False)] = None,
@@ -71,22 +72,22 @@ def train(
     save_every: Annotated[int | None, typer.Option(min=1, help="Steps from checkpoint to checkpoint.")] = None,
     keep: Annotated[int | None, typer.Option(min=1, help="Newest checkpoints to keep, beside the best.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out, if there is one.")] = False,
+    tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write OUT/tensorboard too (an extra).")] = False,
     device: Device = None,
 ) -> None:
     """Trains a forecaster on files of bars; a checkpoint follows each epoch, and where SIGINT or SIGTERM stops it.
 
     Example: mamba2 train day1.dbn.zst day2.dbn.zst --symbol 6EH4 --out runs/first
     """
-    chosen = [name for name in (symbol, "front" if front else None, "all" if all_ else None) if name is not None]
-    if len(chosen) > 1:
-        raise typer.BadParameter("--symbol, --front and --all exclude one another.")
+    contract = one_contract(symbol, front, all_)
     known = out / "config.toml" if resume and config is None else config
     run = RunConfig.load(known) if known and (known == config or known.is_file()) else RunConfig()
     data = {
         "window": window,
         "stride": stride,
         "warm_up": warm_up,
-        "contract": chosen[0] if chosen else None,
+        "contract": contract,
+        "skip_degraded": skip_degraded or None,
         "validation_fraction": 0.0 if no_validation else None,
     }
     train = {
@@ -100,9 +101,16 @@ def train(
     }
     run = replace(run, data=_override(run.data, data), train=_override(run.train, train))
 
+    from mamba2.cli.pages import leave_train_page
+    from mamba2.errors import TrainingError
     from mamba2.train.show import train as train_and_show
 
-    status = train_and_show(files, run, out, resume=resume)
+    try:
+        status = train_and_show(files, run, out, resume=resume, tensorboard=tensorboard)
+    except TrainingError as error:
+        leave_train_page(out, fault=error.headline)
+        raise
+    leave_train_page(out)
     if status:
         raise typer.Exit(status)
 

@@ -1,15 +1,18 @@
 """The whole room in one call: files of bars to training and validation windows."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from mamba2.config import FEATURES, DataConfig
-from mamba2.data.bars import Dropped, Market, load_bars, utc
+from mamba2.data.bars import Bars, Dropped, Market, load_bars, slabs, utc
+from mamba2.data.degraded import degraded_days, without_degraded
 from mamba2.data.features import compute_features, compute_targets
-from mamba2.data.selection import Selected, Selection, segment_starts, select
+from mamba2.data.selection import Selection, segment_starts, select
+from mamba2.data.tables import new_table
 from mamba2.data.windows import Track, Windows, chosen_segments, lay_windows, split_by_time
 from mamba2.errors import DataError
 
@@ -30,6 +33,11 @@ class Tracks:
         """How many bars are chosen."""
         return sum(int(each.keep.sum()) for each in self.selection.series)
 
+    @property
+    def contracts(self) -> list[tuple[Track, NDArray[np.bool_]]]:
+        """Each contract's table, and which of its bars are chosen."""
+        return [(track, each.keep) for track, each in zip(self.tracks, self.selection.series, strict=True)]
+
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
@@ -49,6 +57,8 @@ class Dataset:
     purged: int
     """Windows that lie too close before the validation part."""
     dropped: tuple[Dropped, ...]
+    degraded: int = 0
+    """Bars in use of days on which Databento says that its data have flaws, spreads included."""
 
 
 def prepare(files: Sequence[Path], config: DataConfig) -> Dataset:
@@ -66,8 +76,10 @@ def make_tracks(market: Market, config: DataConfig) -> Tracks:
     Raises:
         DataError: the contract is not there.
     """
+    if config.skip_degraded:
+        market = without_degraded(market)
     selection = select(market, config.contract)
-    return Tracks(market, selection, tuple(_track(selected, config) for selected in selection.series))
+    return Tracks(market, selection, tuple(_lay_tracks(selection, config, market.folder)))
 
 
 def split(tracks: Tracks, config: DataConfig) -> Dataset:
@@ -96,16 +108,39 @@ def split(tracks: Tracks, config: DataConfig) -> Dataset:
         sequences=len(windows),
         purged=len(windows) - len(train) - len(validation),
         dropped=market.dropped + selection.dropped,
+        degraded=sum(day.bars for day in degraded_days(market)),
     )
 
 
-def _track(selected: Selected, config: DataConfig) -> Track:
-    bars = selected.bars
-    starts = segment_starts(bars, selected.keep, config.max_gap)
-    features = compute_features(bars, starts)
-    targets, valid = compute_targets(bars, starts, features.volatility, horizon=config.horizon, names=config.targets)
-    columns = [FEATURES.index(name) for name in config.features]
-    return Track(bars.symbol, bars.time, features.values[:, columns], targets, valid, features.volatility, starts)
+def _lay_tracks(selection: Selection, config: DataConfig, folder: Path | None) -> Iterator[Track]:
+    """The table of each contract; all of them are parts of a few arrays, for files that are open are few."""
+    total = sum(len(each.bars) for each in selection.series)
+    features = new_table((total, len(config.features)), np.float32, folder)
+    targets = new_table((total, len(config.targets)), np.float32, folder)
+    volatility = new_table((total,), np.float64, folder)
+    valid = np.zeros(total, bool)
+    end = 0
+    for bars, keep in ((each.bars, each.keep) for each in selection.series):
+        rows = slice(end, end := end + len(bars))
+        starts = segment_starts(bars, keep, config.max_gap)
+        track = Track(bars.symbol, bars.time, features[rows], targets[rows], valid[rows], volatility[rows], starts)
+        _fill(track, bars, config)
+        yield track
+
+
+def _fill(track: Track, bars: Bars, config: DataConfig) -> None:
+    """Computes features and targets, a slab of bars at a time."""
+    columns, state = [FEATURES.index(name) for name in config.features], None
+    for part in slabs(len(bars)):
+        values, track.volatility[part], state = compute_features(bars[part], track.starts[part], state)
+        track.features[part] = values[:, columns]
+    for part in slabs(len(bars)):
+        seen = slice(part.start, part.stop + config.horizon)
+        targets, valid = compute_targets(
+            bars[seen], track.starts[seen], track.volatility[seen], horizon=config.horizon, names=config.targets
+        )
+        count = part.stop - part.start
+        track.targets[part], track.valid[part] = targets[:count], valid[:count]
 
 
 def _no_windows(tracks: Tracks, config: DataConfig) -> str:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from mamba2.data.bars import DAY, HOUR, MINUTE, Bars, Dropped, Market, exchange_time, utc
+from mamba2.data.bars import DAY, HOUR, MINUTE, Bars, Dropped, Market, exchange_time, slabs, utc
 from mamba2.errors import DataError
 
 SESSION_START = 17 * HOUR
@@ -90,20 +90,20 @@ def _require_one_publisher(candidates: Sequence[Bars]) -> None:
 
 
 def _front(outrights: Sequence[Bars]) -> tuple[list[Selected], list[Dropped]]:
-    sessions = [trading_day(bars.time) for bars in outrights]
-    days = np.unique(np.concatenate(sessions))
-    ordinals = [np.searchsorted(days, each) for each in sessions]
-    volumes = [
-        np.bincount(ordinal, weights=bars.volume, minlength=len(days))
-        for ordinal, bars in zip(ordinals, outrights, strict=True)
-    ]
+    sessions = [_sessions(bars.time) for bars in outrights]
+    days = np.unique(np.concatenate([of for of, _ in sessions]))
+    volumes = np.zeros((len(outrights), len(days)), np.int64)
+    for volume, bars, (of, firsts) in zip(volumes, outrights, sessions, strict=True):
+        volume[np.searchsorted(days, of)] = np.add.reduceat(bars.volume, firsts)
     nobody = [-1]
     front = np.concatenate([nobody, np.argmax(volumes, axis=0)[:-1]])
 
     series, dropped = [], []
-    for index, (bars, ordinal) in enumerate(zip(outrights, ordinals, strict=True)):
-        keep = front[ordinal] == index
-        early = int((ordinal == 0).sum())
+    for index, (bars, (of, firsts)) in enumerate(zip(outrights, sessions, strict=True)):
+        counts = np.diff(firsts, append=len(bars))
+        ordinals = np.searchsorted(days, of)
+        keep = np.repeat(front[ordinals] == index, counts)
+        early = int(counts[ordinals == 0].sum())
         if keep.any():
             series.append(Selected(bars, keep))
         for count, why in (
@@ -113,6 +113,18 @@ def _front(outrights: Sequence[Bars]) -> tuple[list[Selected], list[Dropped]]:
             if count:
                 dropped.append(Dropped(bars.symbol, count, why))
     return series, dropped
+
+
+def _sessions(time: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The trading days of ascending times, and the first bar of each."""
+    changes = [np.empty(0, np.int64)]
+    last = -1
+    for part in slabs(len(time)):
+        day = trading_day(time[part])
+        changes.append(part.start + np.flatnonzero(np.diff(day, prepend=last)))
+        last = int(day[-1])
+    firsts = np.concatenate(changes)
+    return trading_day(time[firsts]), firsts
 
 
 def trading_day(time: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -134,9 +146,18 @@ def gap_limit(interval: int, max_gap_minutes: float | None) -> int:
 
 def segment_starts(bars: Bars, keep: NDArray[np.bool_], max_gap_minutes: float | None) -> NDArray[np.bool_]:
     """Marks the bars that begin a segment: the first one, one after a gap, and one where `keep` changes."""
-    starts = np.ones(len(bars), bool)
-    starts[1:] = (np.diff(bars.time) > gap_limit(bars.interval, max_gap_minutes)) | (keep[1:] != keep[:-1])
+    starts = after_gap(bars, max_gap_minutes)
+    starts[:1] = True
+    starts[1:] |= keep[1:] != keep[:-1]
     return starts
+
+
+def after_gap(bars: Bars, max_gap_minutes: float | None) -> NDArray[np.bool_]:
+    """Marks the bars that come more than the limit after the one before them."""
+    limit, late = gap_limit(bars.interval, max_gap_minutes), np.zeros(len(bars), bool)
+    for part in slabs(len(bars) - 1):
+        late[part.start + 1 : part.stop + 1] = bars.time[part.start + 1 : part.stop + 1] - bars.time[part] > limit
+    return late
 
 
 def describe(market: Market, selection: Selection, max_gap_minutes: float | None) -> tuple[SeriesRow, ...]:
@@ -148,7 +169,7 @@ def describe(market: Market, selection: Selection, max_gap_minutes: float | None
             bars=len(bars),
             first=utc(bars.time[0]),
             last=utc(bars.time[-1]),
-            gaps=int(np.count_nonzero(np.diff(bars.time) > gap_limit(bars.interval, max_gap_minutes))),
+            gaps=int(np.count_nonzero(after_gap(bars, max_gap_minutes))),
             kept=kept.get(id(bars), 0),
         )
         for bars in market.series

@@ -14,7 +14,8 @@ import zstandard
 from databento_dbn import Metadata, Schema, SType
 from numpy.typing import NDArray
 
-from mamba2.data.dbn import RECORD, SymbolInterval, read_dbn
+from mamba2.data.dbn import RECORD, SymbolInterval, open_dbn
+from mamba2.data.folder import read_manifest
 from mamba2.errors import DataError
 
 Floats = NDArray[np.float64]
@@ -225,12 +226,19 @@ def session_minutes(day: date) -> Ints:
 
 
 def are_synthetic(paths: Sequence[Path]) -> bool:
-    """Whether every file says that it is made up.
+    """Whether every file, or every file that a prepared folder was made of, says that it is made up.
 
     Raises:
         DataError: a file cannot be read.
     """
-    return all(read_dbn(path).dataset == SYNTHETIC for path in paths)
+    return all(dataset == SYNTHETIC for path in paths for dataset in _datasets(path))
+
+
+def _datasets(path: Path) -> list[str]:
+    if path.is_dir():
+        return [each["dataset"] for each in read_manifest(path)["files"]]
+    header, _ = open_dbn(path)
+    return [header.dataset]
 
 
 def _midnight(day: date) -> int:

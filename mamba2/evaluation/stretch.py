@@ -1,25 +1,32 @@
-"""Some consecutive bars of the validation part as plain values: what was forecast, and what happened."""
+"""Some consecutive bars as plain values: what was forecast as live, and what happened."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mamba2.data.windows import Windows, chosen_segments
+from mamba2.data.windows import Track, chosen_segments
 from mamba2.evaluation.judge import segment_forecasts
 from mamba2.model.forecaster import Forecaster
 
+Contract = tuple[Track, NDArray[np.bool_]]
+"""A contract, and which of its bars are chosen."""
+
 
 class Stretch(NamedTuple):
-    """Consecutive bars of one contract, for the first target."""
+    """Consecutive chosen bars, for the first target."""
 
     symbol: str
+    """The first bar's contract."""
     began: int
     """When the segment of the first bar began, nanoseconds UTC."""
     time: list[int]
     """When each bar opens, nanoseconds UTC."""
     starts: list[bool]
     """Which bars begin a segment."""
+    rolls: list[str]
+    """The contract at each bar whose contract is not that of the bar before, else ""."""
     actual: list[float | None]
     """What happened, in units of the bar's volatility; None where the segment ends before."""
     levels: list[float]
@@ -27,40 +34,84 @@ class Stretch(NamedTuple):
     """One list a level, over the bars, in the same units."""
 
 
+class _Rows(NamedTuple):
+    """Bars of several contracts, in the order of time."""
+
+    contract: NDArray[np.int64]
+    bar: NDArray[np.int64]
+
+    def at(self, rows: slice | NDArray[np.bool_]) -> "_Rows":
+        return _Rows(self.contract[rows], self.bar[rows])
+
+
 def forecast_stretch(
-    model: Forecaster, validation: Windows, keep: NDArray[np.bool_], *, bars: int = 180
+    model: Forecaster, contracts: Sequence[Contract], begin: int, *, bars: int = 180
 ) -> Stretch | None:
-    """Forecasts as live, the state carried through each segment, around the first segment start there is room for.
+    """Forecasts as live, the state carried through each segment, around the first roll or else segment start.
+
+    Of contracts that trade side by side the one with the most bars is shown.
 
     Args:
         model: of any training.
-        validation: whose first window says where the validation part begins.
-        keep: [bar], which bars of that window's track are chosen.
+        contracts: those that the config chooses.
+        begin: the time before which no bar is shown, nanoseconds UTC.
         bars: how many to show.
 
     Returns:
-        None where there is no validation window.
+        None where no chosen bar follows.
     """
-    if len(validation) == 0:
+    rows = _rows(contracts, begin)
+    if len(rows.bar) == 0:
         return None
-    track = validation.tracks[validation.track[0]]
-    segments = chosen_segments(track, keep, warm_up=0)
-    begin = int(validation.start[validation.track == validation.track[0]].min())
-    # Bars that are not chosen may lie between two segments; they are not forecast, so they are not shown.
-    rows = [bar for first, end in segments for bar in range(max(first, begin), end)]
-    starts = [at - bars // 2 for at, bar in enumerate(rows) if track.starts[bar]]
-    offset = next((start for start in starts if 0 <= start <= len(rows) - bars), 0)
-    shown = rows[offset : offset + bars]
-    needed = np.zeros(len(keep), bool)
-    for first, end in segments:
-        needed[first:end] = first <= shown[-1] and end > shown[0]
-    _, quantiles = segment_forecasts(model, track, needed)
+    rolls = np.append(False, np.diff(rows.contract) != 0)
+    starts = np.zeros(len(rolls), bool)
+    for index, (track, _) in enumerate(contracts):
+        here = rows.contract == index
+        starts[here] = track.starts[rows.bar[here]]
+    places = np.append(np.flatnonzero(rolls), np.flatnonzero(starts)) - bars // 2
+    roomy = places[(places >= 0) & (places <= len(starts) - bars)]
+    shown = slice(int(roomy[0]), int(roomy[0]) + bars) if len(roomy) else slice(bars)
+    rows, starts, rolls = rows.at(shown), starts[shown], rolls[shown]
+    bars_of = [(contracts[each][0], int(bar)) for each, bar in zip(*rows, strict=True)]
+    track, first = bars_of[0]
+    segments = chosen_segments(track, contracts[rows.contract[0]][1], warm_up=0)
     return Stretch(
         symbol=track.symbol,
-        began=int(track.time[max(first for first, _ in segments if first <= shown[0])]),
-        time=track.time[shown].tolist(),
-        starts=track.starts[shown].tolist(),
-        actual=[float(track.targets[bar, 0]) if track.valid[bar] else None for bar in shown],
+        began=int(track.time[max(start for start, _ in segments if start <= first)]),
+        time=[int(each.time[bar]) for each, bar in bars_of],
+        starts=starts.tolist(),
+        rolls=["", *(track.symbol if roll else "" for (track, _), roll in zip(bars_of[1:], rolls[1:], strict=True))],
+        actual=[float(each.targets[bar, 0]) if each.valid[bar] else None for each, bar in bars_of],
         levels=model.levels.tolist(),
-        quantiles=quantiles[shown, 0].T.tolist(),
+        quantiles=_quantiles(model, contracts, rows).T.tolist(),
     )
+
+
+def _rows(contracts: Sequence[Contract], begin: int) -> _Rows:
+    """All chosen bars from that time on; of contracts that overlap in time only the one with the most."""
+    nothing = np.empty(0, np.int64)
+    bars = [np.flatnonzero(keep & (track.time >= begin)) for track, keep in contracts]
+    time = np.concatenate([nothing, *(track.time[each] for (track, _), each in zip(contracts, bars, strict=True))])
+    rows = _Rows(
+        np.concatenate([nothing, *(np.full(len(each), index) for index, each in enumerate(bars))]),
+        np.concatenate([nothing, *bars]),
+    )
+    if len(np.unique(time)) < len(time):
+        return rows.at(rows.contract == np.argmax(list(map(len, bars))))
+    order = np.argsort(time)
+    return _Rows(rows.contract[order], rows.bar[order])
+
+
+def _quantiles(model: Forecaster, contracts: Sequence[Contract], rows: _Rows) -> NDArray[np.float64]:
+    """[row, level]; only the segments that are shown are run, each from its start."""
+    found = np.empty((len(rows.bar), len(model.levels)))
+    for index in np.unique(rows.contract):
+        track, keep = contracts[index]
+        here = rows.contract == index
+        bars = rows.bar[here]
+        needed = np.zeros(len(keep), bool)
+        for first, end in chosen_segments(track, keep, warm_up=0):
+            needed[first:end] = first <= bars[-1] and end > bars[0]
+        _, quantiles = segment_forecasts(model, track, needed)
+        found[here] = quantiles[bars, 0]
+    return found

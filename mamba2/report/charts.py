@@ -56,14 +56,14 @@ def draw(part: Curves | Forecasts, name: str) -> dict[str, str]:
             figure = Figure(figsize=(inches, _HEIGHT), layout="constrained")
             axes = figure.subplots()
             if isinstance(part, Curves):
-                _curves(axes, part)
+                _curves(axes, part, is_wide=width == "wide")
             else:
                 _forecasts(axes, part, is_wide=width == "wide")
             drawn[width] = _svg(figure, f"{name}-{width}")
     return drawn
 
 
-def _curves(axes: Axes, part: Curves) -> None:
+def _curves(axes: Axes, part: Curves, *, is_wide: bool) -> None:
     for curve, colour in zip(part.curves, _cycle(len(part.curves)), strict=True):
         match curve.style:
             case "level":
@@ -74,11 +74,11 @@ def _curves(axes: Axes, part: Curves) -> None:
                 axes.plot(curve.x, curve.y, color=colour, linewidth=2, marker="o", label=curve.label)
     axes.set(xlabel=part.x_label, ylabel=part.y_label)
     axes.set_xlim(left=0)
-    axes.legend()
+    axes.legend(ncols=4 if is_wide else 2, loc="lower center", bbox_to_anchor=(0.5, 1.0))
 
 
 def _forecasts(axes: Axes, part: Forecasts, *, is_wide: bool) -> None:
-    """Bands between the quantiles that belong together, the median, what happened, and where segments begin."""
+    """Bands between the quantiles that belong together, the median, what happened, segment starts and rolls."""
     bars, count = range(len(part.time)), len(part.levels)
     for outer in range(count // 2):
         low, high = part.levels[outer], part.levels[-1 - outer]
@@ -95,15 +95,18 @@ def _forecasts(axes: Axes, part: Forecasts, *, is_wide: bool) -> None:
         axes.plot(bars, part.quantiles[count // 2], color=_FIRST, linewidth=1.5, label=f"{part.levels[count // 2]:.0%}")
     happened = [(bar, value) for bar, value in zip(bars, part.actual, strict=True) if value is not None]
     axes.plot(*zip(*happened, strict=True), "o", color=_SECOND, markersize=2.5, label="happened")
+    rolls = {bar: contract for bar, contract in enumerate(part.rolls) if contract}
     first = "a segment begins"
-    for bar in (bar for bar, starts in zip(bars, part.starts, strict=True) if starts):
+    for bar in (bar for bar, starts in zip(bars, part.starts, strict=True) if starts and bar not in rolls):
         axes.axvline(bar, color=_WRONG, linestyle="--", linewidth=1.2, label=first)
         first = "_"  # one entry in the legend is enough
+    for bar, contract in rolls.items():
+        axes.axvline(bar, color=_WRONG, linewidth=2, label=f"roll to {contract}")
     marks = 8 if is_wide else 4
     ticks = sorted({round(place * (len(bars) - 1) / marks) for place in range(marks + 1)})
     axes.set_xticks(ticks, [_clock(part.time[tick]) for tick in ticks])
     axes.set(xlabel="when the bar opens (UTC)", ylabel=part.y_label, xlim=(-0.5, len(bars) - 0.5))
-    axes.legend(ncols=5 if is_wide else 3, loc="lower center", bbox_to_anchor=(0.5, 1.0))
+    axes.legend(ncols=6 if is_wide else 3, loc="lower center", bbox_to_anchor=(0.5, 1.0))
 
 
 def _cycle(count: int) -> Sequence[str]:

@@ -1,13 +1,21 @@
-"""The forecaster as a shape flow, from nothing but its config: the sizes there are before any tensor is made."""
+"""The forecaster or a block as a shape flow, from nothing but sizes: they are there before any tensor is made."""
 
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
 
-from mamba2.config import ModelConfig, RunConfig
+from mamba2.config import RunConfig
 from mamba2.report.flow import Arrow, Axis, Box, Flow, Group
 
 _STREAM = "batch time d_model"
 _PARAMETER = "parameter"
+
+
+class _Options(NamedTuple):
+    """What a block's boxes depend on beside the sizes."""
+
+    conv_bias: bool
+    D: str
+    norm: str
 
 
 class _Sizes(NamedTuple):
@@ -23,12 +31,13 @@ def forecaster_flow(config: RunConfig, batch: int) -> Flow:
     """The full pass over `batch` windows; arguments are named and ordered as in the functions of `mamba2.ops`."""
     sizes = _Sizes(_sizes(config, batch))
     arrow, layers = sizes.arrow, config.model.layers
+    options = _Options(config.model.conv_bias, config.model.D, config.model.norm)
     norm = Box("rms_norm", [arrow("x", _STREAM), arrow("weight", "d_model", _PARAMETER)], "weight · x / rms(x)")
     return Flow(
         groups=[
             Group("Forecaster", [Box("embed", [arrow("features", "batch time feature")], "linear")]),
             Group("Backbone", [norm], f"x ← x + block(rms_norm(x)), {layers} times"),
-            Group("Mamba2Block", list(_block(config.model, sizes)), f"one of {layers}, each with a state of its own"),
+            Group("Mamba2Block", list(_block(options, sizes)), f"one of {layers}, each with a state of its own"),
             Group("Backbone", [norm], "once more at the end"),
             Group("Forecaster", [Box("head", [arrow("x", _STREAM)], "linear; q[k+1] = q[k] + softplus(head)")]),
         ],
@@ -38,7 +47,18 @@ def forecaster_flow(config: RunConfig, batch: int) -> Flow:
     )
 
 
-def _block(config: ModelConfig, sizes: _Sizes) -> Iterator[Box]:
+def block_flow(case: Mapping[str, Any]) -> Flow:
+    """One block at the sizes and options of a `verify.Case`."""
+    heads, groups, states = case["head"] * case["channel"], case["group"], case["state"]
+    sizes = {name: case[name] for name in ("batch", "time", "head", "channel", "group", "state", "width")}
+    sizes |= {"d_inner": heads, "d_model": heads // case["expand"], "conv": heads + 2 * groups * states}
+    sizes["width-1"] = case["width"] - 1
+    options = _Options(case["conv_bias"], case["D"], case["norm"])
+    block = _Sizes(sizes)
+    return Flow([Group("Mamba2Block", list(_block(options, block)))], [block.arrow("y", _STREAM)])
+
+
+def _block(config: _Options, sizes: _Sizes) -> Iterator[Box]:
     arrow = sizes.arrow
     bias = [arrow("bias", "conv", _PARAMETER)] if config.conv_bias else []
     yield Box("in_proj", [arrow("u", _STREAM)], "linear; split into gate, xBC and dt")
@@ -81,7 +101,7 @@ def _block(config: ModelConfig, sizes: _Sizes) -> Iterator[Box]:
     yield Box("out_proj", [arrow("y", "batch time d_inner")], "linear")
 
 
-def _gate(config: ModelConfig, sizes: _Sizes) -> Box:
+def _gate(config: _Options, sizes: _Sizes) -> Box:
     arrow = sizes.arrow
     arrows = [arrow("y", "batch time d_inner"), arrow("gate", "batch time d_inner", "from in_proj")]
     if config.norm == "none":

@@ -14,7 +14,8 @@ class Check(NamedTuple):
     """None where it was not made."""
     detail: str
     """May have several lines; the first is the headline."""
-    seconds: float
+    seconds: float | None = None
+    """None where nothing was timed."""
 
 
 class Checklist(NamedTuple):
@@ -52,6 +53,12 @@ class Text(NamedTuple):
     is_wrong: bool = False
 
 
+class Code(NamedTuple):
+    """Lines to copy, as they are."""
+
+    text: str
+
+
 class Curve(NamedTuple):
     """One line of a chart."""
 
@@ -85,9 +92,11 @@ class Forecasts(NamedTuple):
     """One sequence a level, over the bars, in the same units."""
     y_label: str
     caption: str = ""
+    rolls: Sequence[str] = ()
+    """The contract's name at each bar that is the first after a roll, else ""; nothing where there is no roll."""
 
 
-Part = Checklist | Figures | Table | Text | Curves | Forecasts | Flow
+Part = Checklist | Figures | Table | Text | Code | Curves | Forecasts | Flow
 """Everything a section can hold."""
 
 
@@ -106,3 +115,5 @@ class Page(NamedTuple):
     """The verdict at the top; None where there is nothing to judge."""
     summary: str
     sections: Sequence[Section]
+    words: tuple[str, str] = ("passed", "failed")
+    """What the verdict is called, if it is good and if it is bad."""

@@ -1,16 +1,15 @@
 """The page of the smoke test, from the dict that `report.json` holds and what was seen on the way."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import PurePath
 from typing import Any, NamedTuple
 
 from mamba2.report.faults import ShapeFault, read_fault
 from mamba2.report.flow import Flow, mark
+from mamba2.report.forecasts import hits
+from mamba2.report.losses import epoch_table, loss_chart
 from mamba2.report.parts import (
     Check,
     Checklist,
-    Curve,
-    Curves,
     Figure,
     Figures,
     Forecasts,
@@ -57,7 +56,7 @@ def smoke_page(report: Mapping[str, Any], seen: Seen) -> Page:
 
 def _summary(report: Mapping[str, Any], checks: Sequence[Check]) -> str:
     held = sum(check.passed is True for check in checks)
-    took = sum(check.seconds for check in checks)
+    took = sum(each["seconds"] for each in report["checks"])
     return f"{held} of {len(checks)} checks held, in {took:.1f} s on {report['device']}."
 
 
@@ -86,9 +85,10 @@ def _results(report: Mapping[str, Any], seen: Seen) -> Iterator[Section]:
     if figures:
         yield Section("In numbers", [Figures(figures)])
     if epochs:
-        yield Section("Loss", [_losses(report, seen), _epoch_table(epochs)])
+        chart = loss_chart(seen.losses, epochs, len(seen.losses) / len(epochs), report["validation_loss_before"])
+        yield Section("Loss", [chart, epoch_table(epochs)])
     if seen.forecasts is not None:
-        yield Section("Forecasts against what happened", [seen.forecasts, Text(_hits(seen.forecasts))])
+        yield Section("Forecasts against what happened", [seen.forecasts, hits(seen.forecasts)])
 
 
 def _figures(report: Mapping[str, Any], seen: Seen) -> Iterator[Figure]:
@@ -109,45 +109,3 @@ def _figures(report: Mapping[str, Any], seen: Seen) -> Iterator[Figure]:
         yield Figure(
             f"{data['train_sequences']} + {data['validation_sequences']}", "sequences to train and to validate"
         )
-
-
-def _losses(report: Mapping[str, Any], seen: Seen) -> Curves:
-    """All over epochs: the loss of a step stands where the step ends, the untrained model's at 0."""
-    epochs, before = report["epochs"], report["validation_loss_before"]
-    validated = [(epoch["epoch"], epoch["validation_loss"]) for epoch in epochs if epoch["validation_loss"] is not None]
-    curves = []
-    if seen.losses:
-        per_epoch = len(seen.losses) / len(epochs)
-        steps = [(step + 1) / per_epoch for step in range(len(seen.losses))]
-        curves.append(Curve("training, each step", steps, list(seen.losses), "thin"))
-    if validated:
-        ends, losses = zip(*validated, strict=True)
-        curves.append(Curve("validation", ends, losses, "thick"))
-    if before is not None:
-        curves.append(Curve("validation, untrained", [0.0], [before], "level"))
-    return Curves("epochs", "loss", curves, "Squared error of the mean plus pinball loss of the quantiles, per bar.")
-
-
-def _hits(shown: Forecasts) -> str:
-    """How often what happened lay between the outermost quantiles, next to how often it should."""
-    triples = zip(shown.quantiles[0], shown.actual, shown.quantiles[-1], strict=True)
-    within = [low <= value <= high for low, value, high in triples if value is not None]
-    low, high = shown.levels[0], shown.levels[-1]
-    return (
-        f"{sum(within)} of {len(within)} outcomes lie between {low:.0%} and {high:.0%}; "
-        f"{(high - low) * len(within):.0f} are to be expected."
-    )
-
-
-def _epoch_table(epochs: Sequence[Mapping[str, Any]]) -> Table:
-    rows = [
-        [
-            str(epoch["epoch"]),
-            f"{epoch['train_loss']:.4f}",
-            "none" if epoch["validation_loss"] is None else f"{epoch['validation_loss']:.4f}",
-            f"{epoch['seconds']:.1f} s",
-            PurePath(epoch["checkpoint"]).name,
-        ]
-        for epoch in epochs
-    ]
-    return Table(("epoch", "training loss", "validation loss", "time", "checkpoint"), rows)

@@ -30,6 +30,11 @@ def choose_device(name: str) -> torch.device:
     return device
 
 
+def device_name(device: torch.device) -> str:
+    """`cpu`, or `cuda:0` and which GPU that is."""
+    return str(device) if device.type == "cpu" else f"{device} ({torch.cuda.get_device_name(device)})"
+
+
 def peak_memory(device: torch.device) -> int | None:
     """Most bytes that tensors on a GPU, else this process, held at once; None where the system does not tell."""
     if device.type == "cuda":

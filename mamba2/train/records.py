@@ -10,12 +10,14 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from mamba2 import __version__
 from mamba2.config import RunConfig
 from mamba2.data.dataset import Dataset
 from mamba2.errors import CheckpointError
 from mamba2.model.files import write_whole
-from mamba2.train.checkpoint import differing
+from mamba2.train.checkpoint import checkpoint_name, differing
 
 METRICS = "metrics.jsonl"
 
@@ -28,14 +30,14 @@ def data_digest(dataset: Dataset) -> str:
         digest.update(track.symbol.encode())
         for column in track[1:]:
             digest.update(f"{column.dtype}{column.shape}".encode())
-            digest.update(column.tobytes())
+            digest.update(np.ascontiguousarray(column).reshape(-1).view(np.uint8).data)  # no copy: it may be on disk
     for column in (column for part in parts for column in (part.track, part.start)):
         digest.update(f"{len(column)}".encode())
         digest.update(column.tobytes())
     return digest.hexdigest()
 
 
-def write_run(out: Path, files: Sequence[Path], config: RunConfig, data: str) -> None:
+def write_run(out: Path, files: Sequence[Path], config: RunConfig, dataset: Dataset, parameters: int) -> None:
     """Writes the config as resolved, and with what and on which data the run was made.
 
     Raises:
@@ -45,11 +47,22 @@ def write_run(out: Path, files: Sequence[Path], config: RunConfig, data: str) ->
     record = {
         "versions": {"python": platform.python_version(), "mamba2": __version__, **packages},
         "seed": config.train.seed,
-        "data": {"digest": data, "files": [path.name for path in files]},
+        "data": {"digest": data_digest(dataset), "files": [path.name for path in files], **_counts(dataset)},
+        "parameters": parameters,
         "git": _git_state(),
     }
     write_whole(out / "config.toml", config.to_toml())
     write_whole(out / "run.json", json.dumps(record, indent=2) + "\n")
+
+
+def _counts(dataset: Dataset) -> dict[str, int]:
+    return {
+        "messages": dataset.messages,
+        "bars": dataset.bars,
+        "sequences": dataset.sequences,
+        "train_sequences": len(dataset.train),
+        "validation_sequences": len(dataset.validation),
+    }
 
 
 def _git_state() -> dict[str, Any] | None:
@@ -96,6 +109,39 @@ def rewind_metrics(out: Path, step: int) -> None:
     last = {"step": step, "epoch": step - 1}
     lines = [line for line in read_metrics(out) if line["step"] <= last[line["kind"]]]
     write_whole(out / METRICS, "".join(json.dumps(line) + "\n" for line in lines))
+
+
+def run_report(out: Path, config: RunConfig, fault: str | None) -> dict[str, Any]:
+    """What became of the run in a folder, from its records.
+
+    Args:
+        out: holds `run.json` and `metrics.jsonl`.
+        config: of the run.
+        fault: the error that ended it.
+    """
+    run, lines = json.loads((out / "run.json").read_text(encoding="utf-8")), read_metrics(out)
+    taken = [line for line in lines if line["kind"] == "step"]
+    epochs = [
+        {name: line[name] for name in ("epoch", "train_loss", "validation_loss", "seconds")}
+        | {"checkpoint": checkpoint_name(line["step"], line["step"] // line["epoch"])}
+        for line in lines
+        if line["kind"] == "epoch"
+    ]
+    seconds, bars = sum(line["seconds"] for line in taken), sum(line["bars"] for line in taken)
+    validated = [epoch for epoch in epochs if epoch["validation_loss"] is not None]
+    is_done = len(epochs) == config.train.epochs
+    return {
+        "run": out.name,
+        "outcome": "failed" if fault else "finished" if is_done else "stopped",
+        "fault": fault,
+        "step": taken[-1]["step"] if taken else 0,
+        "steps": taken[-1]["steps"] if taken else 0,
+        "of_epochs": config.train.epochs,
+        "epochs": epochs,
+        "best": min(validated, key=lambda epoch: epoch["validation_loss"])["epoch"] if validated else None,
+        "bars_per_second": bars / seconds if seconds else None,
+        **{name: run[name] for name in ("data", "parameters", "versions", "git")},
+    }
 
 
 class Run(NamedTuple):

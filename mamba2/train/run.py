@@ -1,6 +1,7 @@
 """One whole run in one call: files of bars to a trained model in a folder that tells how it came to be."""
 
 import math
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from threading import Event
@@ -11,12 +12,13 @@ import torch
 from mamba2.config import RunConfig
 from mamba2.data.dataset import Dataset, prepare
 from mamba2.errors import CheckpointError
+from mamba2.train.board import board_writer, boarded
 from mamba2.train.checkpoint import make_model, newest, require_same_run
 from mamba2.train.device import choose_device
 from mamba2.train.distributed import any_of, joined, own_device
 from mamba2.train.loop import Epoch, Saved, Step, fit
 from mamba2.train.preflight import Preflight, preflight, require_room
-from mamba2.train.records import append_metrics, data_digest, rewind_metrics, write_run
+from mamba2.train.records import append_metrics, rewind_metrics, write_run
 from mamba2.train.runs import record_files
 
 
@@ -46,7 +48,13 @@ _SPAN = 20
 
 
 def fit_files(
-    files: Sequence[Path], config: RunConfig, out: Path, *, resume: bool = False, stop: Event | None = None
+    files: Sequence[Path],
+    config: RunConfig,
+    out: Path,
+    *,
+    resume: bool = False,
+    stop: Event | None = None,
+    tensorboard: bool = False,
 ) -> Iterator[Begun | Step | Epoch | Saved | Diverging]:
     """Trains on files of bars, all that `mamba2 train` does; under torchrun this process is one of several.
 
@@ -55,14 +63,16 @@ def fit_files(
     Args:
         resume: go on from the newest checkpoint in `out`, or begin where there is none.
         stop: once set, the step under way is the last, and a checkpoint follows.
+        tensorboard: write `out/tensorboard` as well.
 
     Raises:
         DataError: a file is refused, or there is nothing to train on.
-        ConfigError: the device is not there, or has too little memory.
+        ConfigError: the device is not there, or has too little memory; TensorBoard is asked for and not installed.
         ShapeError: the model's functions do not fit one another.
         CheckpointError: `out` holds something and `resume` is not set, or holds another run, or cannot be written.
         TrainingError: a loss, gradient or state is not finite.
     """
+    make_writer = board_writer() if tensorboard else None
     with joined() as processes:
         start = find_start(out, config, resume)
         any_of(False, processes)  # all have looked before the first writes
@@ -80,9 +90,11 @@ def fit_files(
             yield from events
             return
         if not (out / "run.json").is_file():
-            write_run(out, files, config, data_digest(dataset))
+            write_run(out, files, config, dataset, found.parameters)
             record_files(out, files)
-        yield from warned(recorded(events, out, steps // config.train.epochs))
+        per_epoch = steps // config.train.epochs
+        events = recorded(events, out, per_epoch)
+        yield from warned(boarded(events, out, per_epoch, make_writer) if make_writer else events)
 
 
 def find_start(out: Path, config: RunConfig, resume: bool) -> Path | None:
@@ -105,17 +117,21 @@ def find_start(out: Path, config: RunConfig, resume: bool) -> Path | None:
 
 
 def recorded(events: Iterator[Step | Epoch | Saved], out: Path, per_epoch: int) -> Iterator[Step | Epoch | Saved]:
-    """Passes events on once they are lines of `metrics.jsonl`, where lines of steps taken again are dropped first."""
-    is_rewound = False
+    """Passes events on once they are lines of `metrics.jsonl`, where lines of steps taken again are dropped first.
+
+    A step's line says how many seconds it took, whoever iterates over the events left out.
+    """
+    is_rewound, before = False, time.perf_counter()
     for event in events:
         if not isinstance(event, Saved):
-            values = {"step": event.epoch * per_epoch, **event._asdict()}
+            values = {"step": event.epoch * per_epoch, "seconds": time.perf_counter() - before, **event._asdict()}
             if not is_rewound:
                 rewind_metrics(out, values["step"] - isinstance(event, Step))
                 is_rewound = True
             values.pop("checkpoint", None)
             append_metrics(out, {"kind": "step" if isinstance(event, Step) else "epoch", **values})
         yield event
+        before = time.perf_counter()
 
 
 def warned(events: Iterator[Step | Epoch | Saved]) -> Iterator[Step | Epoch | Saved | Diverging]:

@@ -23,22 +23,26 @@ def record_files(run: Path, files: Sequence[Path]) -> None:
         raise CheckpointError(f"{run}: must be writable; {error.strerror}. Choose another folder.") from error
 
 
+def home(run: Path) -> Path | None:
+    """The run's folder itself, or that of the run that a checkpoint lies in; None where neither is one."""
+    return next((folder for folder in (run, *run.resolve().parents[:2]) if (folder / _FILES).is_file()), None)
+
+
 def recorded_files(run: Path) -> list[Path]:
     """The files that a run, or the run that a checkpoint belongs to, was trained on; none if that is not known.
 
     Raises:
         CheckpointError: the note is damaged.
     """
-    for folder in (run, *run.resolve().parents[:2]):
-        path = folder / _FILES
-        if path.is_file():
-            try:
-                return [Path(each) for each in json.loads(path.read_text(encoding="utf-8"))["files"]]
-            except (OSError, ValueError, KeyError, TypeError) as error:
-                raise CheckpointError(
-                    f"{path}: must list the run's files; it is damaged: {error!r}. Name the files."
-                ) from error
-    return []
+    if (folder := home(run)) is None:
+        return []
+    path = folder / _FILES
+    try:
+        return [Path(each) for each in json.loads(path.read_text(encoding="utf-8"))["files"]]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise CheckpointError(
+            f"{path}: must list the run's files; it is damaged: {error!r}. Name the files."
+        ) from error
 
 
 def find_checkpoint(run: Path) -> Path:

@@ -48,7 +48,7 @@ def stoppable() -> Iterator[Stop]:
             signal.signal(each, handler)
 
 
-def train(files: Sequence[Path], config: RunConfig, out: Path, *, resume: bool) -> int:
+def train(files: Sequence[Path], config: RunConfig, out: Path, *, resume: bool, tensorboard: bool = False) -> int:
     """Trains with lines on the terminal; returns 0, or 128 + signal if one stopped the run before its end.
 
     Raises:
@@ -60,7 +60,7 @@ def train(files: Sequence[Path], config: RunConfig, out: Path, *, resume: bool) 
     epochs, checkpoint, times = 0, None, list[float]()
     with stoppable() as stop, bar:
         task = bar.add_task("")
-        for event in fit_files(files, config, out, resume=resume, stop=stop):
+        for event in fit_files(files, config, out, resume=resume, stop=stop, tensorboard=tensorboard):
             times.append(time.perf_counter())
             if isinstance(event, Step):
                 bar.update(task, completed=event.step, total=event.steps, description=f"loss {event.loss:.4f}")
@@ -92,7 +92,12 @@ def line(event: Begun | Epoch | Saved | Diverging) -> str:
             "(means of 20 steps). Lower learning_rate or look at the data."
         )
     data, found = event.dataset, event.preflight
-    return (
+    flawed = (
+        f"warning: {data.degraded:,} bars are of days that condition.json marks; --skip-degraded leaves them out\n"
+        if data.degraded
+        else ""
+    )
+    return flawed + (
         f"{data.bars:,} of {data.messages:,} bars, {data.sequences:,} windows: {len(data.train):,} to "
         f"train, {len(data.validation):,} to validate, {data.purged:,} purged between\n"
         f"{found.parameters:,} parameters, about {found.memory / 1e9:.2g} GB, {found.flops / 1e9:.3g} GFLOP a step, "

@@ -53,6 +53,29 @@ class Config:
         return self.d_inner + 2 * self.n_groups * self.d_state
 
 
+_WORDS = {
+    "group": "{} groups",
+    "head": "{} heads",
+    "channel": "{} channels a head",
+    "state": "{} states a channel",
+    "width": "a convolution over {} steps",
+    "chunk": "chunks of {} steps",
+    "expand": "{} times as wide inside",
+    "layers": "{} layers",
+    "cuts": "cut after {} steps",
+    "dt_range": "dt within {}",
+    "bias": "biases on the projections",
+    "conv_bias": "a bias on the convolution",
+    "D": "D: {}",
+    "norm": "norm: {}",
+    "dtype": "in {}",
+    "values": "{}",
+    "pad": "{} at the pads",
+    "seed": "random numbers of seed {}",
+}
+"""What is said of a field that is not the smallest; a case's first words are its sequences and steps."""
+
+
 @dataclass(frozen=True, repr=False, kw_only=True)
 class Case:
     """Sizes, options and a seed; every default is the smallest, and the rest is what matters in a counterexample.
@@ -127,6 +150,24 @@ class Case:
         """Start and end of the pieces between the cuts."""
         edges = (0, *self.cuts, self.time)
         return tuple(pairwise(edges))
+
+    @property
+    def sizes(self) -> dict[str, int | str]:
+        """The fields that say how large something is and which option is taken."""
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        return {name: value for name, value in values.items() if isinstance(value, int | str)}
+
+    @property
+    def in_words(self) -> str:
+        """What a person reads of a counterexample.
+
+        >>> Case(time=2, group=2, head=4).in_words
+        '1 sequence of 2 steps, 2 groups, 4 heads; all else is 1 or left out'
+        """
+        of = f"{self.batch} sequence{'s' * (self.batch != 1)} of {self.time} step{'s' * (self.time != 1)}"
+        unusual = {name: value for name, value in self._unusual().items() if name in _WORDS}
+        words = [_WORDS[name].format(_word(value).strip("'")) for name, value in unusual.items()]
+        return f"{', '.join([of, *words])}; all else is 1 or left out"
 
     def __str__(self) -> str:
         words = {"batch": self.batch, "time": self.time, **self._unusual()}

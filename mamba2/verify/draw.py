@@ -23,6 +23,7 @@ SMALL_CASES = (
     Case(time=2, width=4),  # shorter than the window of the convolution
     Case(time=3, chunk=8),  # shorter than a chunk
     Case(time=9, width=4, chunk=4, cuts=(1, 8)),
+    Case(time=7, width=2, chunk=3, cuts=(4,)),  # three chunks, and a cut after the first
     Case(batch=2, time=8, width=3, chunk=4, cuts=(4,)),
 )
 """Tried before any that is drawn."""

@@ -34,6 +34,8 @@ class Verdict:
     allowed: float | None = None
     examples: int = 0
     seconds: float = 0.0
+    raised: str = ""
+    """The whole text of an error that is no mismatch, with its type."""
 
     @property
     def test(self) -> str:
@@ -56,7 +58,10 @@ class Verdict:
             "statement": self.law.statement,
             "outcome": self.outcome,
             "why": self.why,
+            "raised": self.raised or None,
             "counterexample": str(self.case) if self.case else None,
+            "in_words": self.case.in_words if self.case else None,
+            "sizes": self.case.sizes if self.case else None,
             "test": self.test if self.case else None,
             "error": self.error,
             "allowed": self.allowed,
@@ -86,7 +91,8 @@ def judge(law: Law, implementation: type[Implementation], *, target: str, exampl
         return Verdict(implementation, target, law, "holds", examples=tried, seconds=seconds)
     case, error = search.smallest
     measured = (error.error, error.allowed) if isinstance(error, MismatchError) else (None, None)
-    return Verdict(implementation, target, law, "broken", _what(error), case, *measured, tried, seconds)
+    raised = "" if isinstance(error, MismatchError) else f"{type(error).__name__}: {error}"
+    return Verdict(implementation, target, law, "broken", _what(error), case, *measured, tried, seconds, raised)
 
 
 class _Search:
@@ -111,6 +117,7 @@ class _Search:
             except Exception as error:
                 stop = min(stop, time.perf_counter() + SHRINKING)
                 self._remember(case, error)
+                error.__context__ = None  # by it Hypothesis would take one error for two, and stop looking
                 raise
 
         strategy = cases(self.law, self.implementation)

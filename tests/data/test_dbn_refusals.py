@@ -102,10 +102,11 @@ def test_a_pipe_is_refused_without_waiting_for_it(tmp_path):
 
 
 def test_an_unreadable_file_is_refused(tmp_path, monkeypatch):
-    def deny(_path: Path) -> bytes:
+    def deny(*_: object, **__: object) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(Path, "read_bytes", deny)
+    monkeypatch.setattr(Path, "open", deny)
+    (tmp_path / "a.dbn").touch()
 
     assert refusal(tmp_path / "a.dbn") == (
         "must be a readable file; Permission denied. Check the path and its permissions."

@@ -62,6 +62,7 @@ def test_volatility_is_held_over_the_start_of_a_segment():
 def test_the_state_is_that_after_the_last_bar():
     state = compute_features(FOUR, STARTS).state
 
+    assert [type(each) for each in state] == [float, int, float, float, float]
     assert (state.close, state.time) == (104.5, NOON + 60 * MINUTE)
     assert state[2:] == pytest.approx((0.00038538285, 2.30257934, 0.99128123), rel=1e-7)
 
@@ -126,16 +127,22 @@ def test_features_are_float32_and_volatility_float64():
 
 
 @pytest.mark.parametrize("compute", [compute_features, lambda bars, starts: targets_of(bars, starts, horizon=1)])
-def test_a_price_that_is_not_positive_is_refused(compute):
-    bars = make_bars([NOON, NOON + MINUTE], [(1, 1, 1, 1), (1, 1, -1.85, 1)], [1, 1])
+@pytest.mark.parametrize("price", [-1.85, 0.0])
+def test_a_price_that_is_not_positive_is_refused(compute, price):
+    least = (1e-9, 1e-9, 1e-9, 1e-9)
+    bars = make_bars([NOON, NOON + MINUTE], [least, (1, 1, price, 1)], [1, 1])
 
     with pytest.raises(DataError) as caught:
         compute(bars, np.array([True, False]))
 
     assert str(caught.value) == (
-        "6EH4 at 2024-01-02T12:01:00Z: prices must be positive, for logs are taken of them; got -1.85. "
+        f"6EH4 at 2024-01-02T12:01:00Z: prices must be positive, for logs are taken of them; got {price}. "
         "Choose an outright contract."
     )
+
+
+def test_the_least_price_there_is_has_its_features():
+    assert feature(make_bars([NOON], [(1e-9, 2e-9, 1e-9, 1e-9)], [1]), "range") == pytest.approx([1.0])
 
 
 def targets_of(bars: Bars, starts: np.ndarray, *, horizon: int) -> tuple[list[list[float]], list[bool]]:
@@ -160,7 +167,7 @@ def test_a_target_may_lie_several_bars_ahead():
     assert targets[0] == pytest.approx([1.941809, 1.960847], abs=1e-5)
 
 
-@pytest.mark.parametrize("horizon", [4, 9])
+@pytest.mark.parametrize("horizon", [4, 5, 9])
 def test_a_horizon_beyond_the_bars_leaves_no_target(horizon):
     targets, valid = targets_of(FOUR, STARTS, horizon=horizon)
 

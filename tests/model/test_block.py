@@ -72,6 +72,11 @@ def test_the_initial_state_is_zero():
     assert [(tuple(each.shape), each.abs().sum().item()) for each in state] == [((2, 2, 12), 0.0), ((2, 4, 2, 2), 0.0)]
 
 
+def test_the_initial_state_is_beside_the_parameters_and_in_their_dtype():
+    assert [each.dtype for each in Mamba2Block(SMALL).double().initial_state(2)] == [torch.float64, torch.float64]
+    assert [each.device.type for each in Mamba2Block(SMALL).to("meta").initial_state(2)] == ["meta", "meta"]
+
+
 def test_a_bfloat16_block_keeps_a_float32_state():
     block = Mamba2Block(SMALL).bfloat16()
 
@@ -88,6 +93,13 @@ def test_a_block_alone_starts_within_its_ranges():
 
     assert 0.02 - 1e-6 <= dt.min() < 0.021 < 0.049 < dt.max() <= 0.05 + 1e-6
     assert 2.0 - 1e-5 <= A.min() < 2.01 < 2.99 < A.max() <= 3.0 + 1e-5
+
+
+def test_the_convolution_starts_within_one_over_the_root_of_its_width():
+    block = Mamba2Block(ModelConfig(d_model=1024, d_conv=4))
+
+    for weights in (block.conv_weight, block.conv_bias):
+        assert -0.5 <= weights.min() < -0.49 < 0.49 < weights.max() <= 0.5
 
 
 def test_the_time_step_starts_log_uniform():

@@ -123,6 +123,21 @@ def test_a_block_asks_and_obeys(block, monkeypatch: pytest.MonkeyPatch):
     assert "_Mixer" not in type(slow.grad_fn).__name__
 
 
+def test_a_plain_step_runs_in_the_fast_form_and_another_does_not(block, monkeypatch: pytest.MonkeyPatch):
+    asked: list[str | None] = []
+    ask = room.why_composed_step
+    monkeypatch.setattr(room, "why_composed_step", lambda *of: asked.append(ask(*of)) or asked[-1])
+    ran: list[str] = []
+    fast = room.fused_step
+    monkeypatch.setattr(room, "fused_step", lambda *of: ran.append("fast") or fast(*of))
+
+    block.step(torch.randn(3, 1, 4), block.initial_state(3))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        block.step(torch.randn(3, 1, 4), block.initial_state(3))
+
+    assert (asked[0], ran) == (None, ["fast"])
+
+
 def test_nothing_is_kept_where_no_gradient_is_wanted(block):
     with torch.no_grad():
         y, after = block(torch.randn(2, 5, 4), block.initial_state(2))

@@ -19,14 +19,18 @@ def test_a_norm_divides_by_the_root_mean_square():
     assert y.flatten().tolist() == pytest.approx([2.0, 140.0])
 
 
-def test_a_norm_of_bfloat16_squares_in_float32():
-    x = torch.full((1, 1, 1000), 3.0, dtype=torch.bfloat16)
+def test_a_norm_of_bfloat16_is_rounded_once():
+    y = rms_norm(torch.tensor([[[1.0, 3.0, 5.0]]], dtype=torch.bfloat16), torch.ones(3), eps=0.0)
 
-    assert rms_norm(x, torch.ones(1000), eps=0.0).unique().tolist() == [1.0]
+    assert y.flatten().tolist() == [0.29296875, 0.87890625, 1.4609375]  # the last is 1.46875 where each step rounds
 
 
-def test_a_norm_keeps_the_dtype_of_its_input():
-    assert rms_norm(Y.bfloat16(), WEIGHT.float(), eps=0.0).dtype == torch.bfloat16
+@pytest.mark.parametrize("before_gate", [False, True])
+def test_a_norm_keeps_the_dtype_of_its_input(before_gate):
+    y, weight = Y.bfloat16(), WEIGHT.float()
+
+    assert rms_norm(y, weight, eps=0.0).dtype == torch.bfloat16
+    assert gated_rms_norm(y, y, weight, eps=0.0, before_gate=before_gate).dtype == torch.bfloat16
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,32 @@
-"""Wrong shapes of pads are refused by name."""
+"""Pads of a row that is long enough for a sort to mix it up, and wrong shapes of pads, which are refused by name."""
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from mamba2.errors import ShapeError
 from mamba2.ops.conv import causal_conv1d
 from mamba2.ops.padding import align, restore
 from mamba2.ops.scan import prepare_scan_input
+
+
+def test_the_real_steps_of_a_long_row_keep_their_order_and_its_pads_are_zeros() -> None:
+    u, mask = torch.arange(300.0).reshape(1, 300, 1), torch.arange(300)[None] % 3 != 0
+
+    aligned, order = align(u, mask)
+
+    real = [step for step in range(300) if step % 3]
+    assert aligned.flatten().tolist() == [*real, *[0.0] * 100]
+    assert order[0, :200].tolist() == real
+    assert torch.equal(restore(aligned, order, mask), u * mask[..., None])
+
+
+def test_lengths_are_counted_on_the_device_of_the_input() -> None:
+    with FakeTensorMode():
+        x, weight, past = (torch.zeros(shape, device="meta") for shape in ((2, 4, 1), (1, 2), (2, 1, 1)))
+        _, after = causal_conv1d(x, weight, None, past, torch.zeros(2, dtype=torch.long, device="meta"))
+
+    assert after.device.type == "meta"
 
 
 def test_align_names_a_mask_of_another_length() -> None:

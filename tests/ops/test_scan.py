@@ -2,10 +2,12 @@
 
 import math
 import re
+from contextlib import nullcontext
 from functools import partial
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from mamba2.errors import ConfigError, ShapeError
 from mamba2.ops.scan import prepare_scan_input, scan_chunked, scan_sequential, scan_step
@@ -48,6 +50,14 @@ def test_the_time_step_is_limited_from_below():
     assert prepared(dt=-20.0, dt_range=(2.0, 4.0)) == pytest.approx((6.0, -2.0))
 
 
+def test_a_pad_is_a_time_step_of_zero():
+    one, zero, mask = torch.ones(1, 2, 1, 1), torch.zeros(1), torch.tensor([[True, False]])
+
+    out = prepare_scan_input(one, one[..., 0], zero, one, one, zero, mask, dt_range=(0.5, 0.5))
+
+    assert (out.x.flatten().tolist(), out.log_decay.flatten().tolist()) == ([0.5, 0.0], [-0.5, 0.0])
+
+
 def test_B_and_C_are_prepared_by_widening_alone():
     x = torch.ones(1, 1, 1, 1, dtype=torch.bfloat16)
 
@@ -55,7 +65,7 @@ def test_B_and_C_are_prepared_by_widening_alone():
 
     assert [(each.dtype, each.item()) for each in out] == [
         (torch.float32, 1.0),
-        (torch.float32, pytest.approx(-math.e, rel=1e-2)),
+        (torch.float32, pytest.approx(-math.e, rel=1e-6)),
         (torch.float32, 2.0),
         (torch.float32, 3.0),
     ]
@@ -114,6 +124,46 @@ def test_a_decay_too_strong_for_float32_forgets_everything(scan):
     assert (y.flatten().tolist(), state.item()) == ([1.0, 1.0, 1.0], 1.0)
 
 
+@SCANS
+def test_a_decay_that_forgets_everything_leaves_those_after_it_as_they_are(scan):
+    ones = torch.ones(1, 4, 1, 1)
+
+    y, _ = scan(ones, torch.tensor([[[-1e30], [HALF], [-1e30], [HALF]]]), ones, ones, torch.zeros(1, 1, 1, 1))
+
+    assert y.flatten().tolist() == pytest.approx([1.0, 1.5, 1.0, 1.5])
+
+
+@SCANS
+def test_a_narrower_state_goes_on_in_the_dtype_of_the_inputs(scan):
+    ones = along_time(1.0, 1.0, 1.0)
+
+    y, state = scan(ones, torch.full((1, 3, 1), math.log(0.3), dtype=torch.float64), ones, ones, torch.ones(1, 1, 1, 1))
+
+    assert state.dtype == torch.float64
+    assert y.flatten().tolist() == pytest.approx([1.3, 1.39, 1.417], rel=1e-12)
+
+
+def test_decays_of_a_long_chunk_are_summed_in_float64():
+    decay = torch.tensor([-2.0, -0.3]).repeat(300)[None, :, None]
+    ones, state = torch.ones(1, 600, 1, 1), torch.zeros(1, 1, 1, 1)
+
+    y, _ = scan_chunked(ones, decay, ones, ones, state, chunk=600)
+    expected, _ = scan_sequential(*(each.double() for each in (ones, decay, ones, ones, state)))
+
+    assert y.flatten().tolist() == pytest.approx(expected.flatten().tolist(), rel=1e-6)  # in float32: 3e-5
+
+
+@pytest.mark.parametrize("is_compiling", [False, True])
+def test_the_chunks_are_cut_on_the_device_of_the_input(is_compiling, monkeypatch):
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: is_compiling)
+    monkeypatch.setattr(torch, "autocast", lambda *_, **__: nullcontext())  # knows no device without numbers
+    with FakeTensorMode():
+        x, B, state = (torch.zeros(shape, device="meta") for shape in ((2, 5, 4, 3), (2, 5, 1, 8), (2, 4, 3, 8)))
+        y, after = scan_chunked(x, x[..., 0], B, B, state, chunk=2)
+
+    assert [(each.device.type, each.shape) for each in (y, after)] == [("meta", x.shape), ("meta", state.shape)]
+
+
 def test_under_autocast_the_chunks_stay_in_float32():
     ones = torch.ones(1, 300, 1, 1)
 
@@ -128,7 +178,9 @@ def test_under_autocast_the_chunks_stay_in_float32():
 def test_heads_that_the_groups_do_not_divide_are_refused(scan, groups):
     x, B = torch.zeros(1, 2, 4, 1), torch.zeros(1, 2, groups, 1)
 
-    with pytest.raises(ConfigError, match=f"^scan: heads must be a multiple of groups; x has 4 heads, B has {groups} "):
+    with pytest.raises(
+        ConfigError, match=f"^scan: heads must be a multiple of groups; x has 4 heads, B has {groups} groups.$"
+    ):
         scan(x, x[..., 0], B, B, torch.zeros(1, 4, 1, 1))
 
 

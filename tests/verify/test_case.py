@@ -1,6 +1,7 @@
 """A case says what matters in words and in code, and gives the same numbers again."""
 
 import math
+from dataclasses import fields
 
 import pytest
 import torch
@@ -16,6 +17,26 @@ ALL = Case(
 
 def test_in_words_only_what_is_not_the_smallest_is_named() -> None:
     assert str(ALL) == ("batch=2 time=5 group=2 head=4 channel=3 cuts=1 dt_range=0.5,inf dtype=float32 pad=inf")
+
+
+def test_a_person_reads_every_field_that_matters() -> None:
+    words = Case(
+        width=4,
+        cuts=(1, 3),
+        dt_range=(0.5, 1.0),
+        bias=True,
+        D="channel",
+        norm="before gate",
+        values="huge steps",
+        seed=7,
+    ).in_words
+
+    assert words == (
+        "1 sequence of 1 step, a convolution over 4 steps, cut after 1,3 steps, dt within 0.5,1.0, biases on the "
+        "projections, D: channel, norm: before gate, huge steps, random numbers of seed 7; all else is 1 or left out"
+    )
+    every = Case(**{each.name: 2 if each.type is int else "x" for each in fields(Case)})
+    assert every.in_words.count(", ") == len(fields(Case)) - 2
 
 
 def test_in_code_it_gives_itself_again() -> None:

@@ -135,7 +135,7 @@ def module(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("target", "message"),
     [
-        ("theirs", "theirs: must be one of ours, "),
+        ("theirs", "theirs: must be one of niverel, ours, "),
         ("ours.head", "ours.head: ours has no head. Choose from: scan_sequential, scan_chunked, conv, block, "),
         ("planted_adapter:", "planted_adapter:: must be MODULE:NAME, such as mypackage.adapters:Mine."),
         ("no_such_module:Mine", "no_such_module:Mine: there is no module no_such_module. Install it, or run where it "),

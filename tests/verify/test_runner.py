@@ -35,6 +35,13 @@ class LosesStatesBetweenChunks(ScanChunked):
         return torch.cat(outputs, dim=1) if outputs else x, state
 
 
+class ForgetsTheBatch(ScanChunked):
+    """Of B and C only the first sequence, as in the run that this project began with."""
+
+    def run(self, x, dt, A, B, C, state):
+        return super().run(x, dt, A, B[:1], C[:1], state)
+
+
 def judged(law, implementation) -> Verdict:
     return judge(law, implementation, target="planted", examples=50)
 
@@ -66,6 +73,16 @@ def test_a_fault_at_chunk_borders_shrinks_to_two_chunks_of_one_step() -> None:
 
     assert verdict.outcome == "holds"
     assert (wrong.outcome, wrong.case.batch, wrong.case.time, wrong.case.chunk) == ("broken", 1, 2, 1)
+
+
+def test_a_shape_error_shrinks_to_two_empty_sequences_and_is_kept_whole() -> None:
+    verdict = judged(laws.shapes_follow_from_the_sizes_alone, ForgetsTheBatch)
+
+    assert (verdict.outcome, verdict.case) == ("broken", Case(batch=2, time=0))
+    assert verdict.why.startswith("raised ShapeError: scan_chunked: axis 'batch' is 1 in B ")
+    assert verdict.raised.startswith("ShapeError: scan_chunked: axis 'batch' is 1 in B ")
+    assert "    batch  2 (from x)  1 <--\n" in verdict.raised
+    assert verdict.as_json()["sizes"]["batch"] == 2
 
 
 def test_an_error_of_the_implementation_is_a_broken_law() -> None:

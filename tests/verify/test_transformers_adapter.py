@@ -30,10 +30,16 @@ def test_an_adapter_can_do_what_it_claims(name: str) -> None:
     check_implementation(transformers.IMPLEMENTATIONS[name])
 
 
-@pytest.mark.parametrize("name", ["mamba2", "bamba", "zamba2", "falcon_h1", "nemotron_h", "granite", "causal_lm"])
+@pytest.mark.parametrize("name", ["mamba2", "bamba", "zamba2", "falcon_h1", "nemotron_h", "granite", "mamba2_lm"])
 def test_what_is_right_is_no_false_alarm(name: str) -> None:
     for law in RIGHT:
         law(transformers.IMPLEMENTATIONS[name], CASE)
+
+
+def test_gradients_where_the_textbook_itself_loses_digits_are_no_false_alarm() -> None:
+    case = Case(batch=7, time=9, group=4, head=8, channel=3, state=2, width=4, dtype="float32", values="huge steps")
+
+    laws.gradients_are_the_textbooks(transformers.Mamba2, case)
 
 
 def test_limits_of_dt_that_a_step_forgets_are_found_with_the_smallest_case() -> None:
@@ -63,8 +69,31 @@ def test_limits_of_dt_that_a_step_forgets_are_found_with_the_smallest_case() -> 
             Case(time=2, dtype="float32", values="small steps", seed=1),
             "outputs with dt limited: error",
         ),
+        (
+            laws.gradients_are_the_textbooks,
+            "mamba2",
+            Case(
+                batch=2,
+                time=9,
+                group=4,
+                head=8,
+                channel=3,
+                state=5,
+                width=5,
+                chunk=2,
+                conv_bias=True,
+                dtype="float32",
+                values="huge steps",
+                seed=252,
+            ),
+            r"gradient of u of a run: error 5\..e-03 is above 1e-04",
+        ),
     ],
-    ids=["a pad to the right decays the state", "a limit that is configured is ignored"],
+    ids=[
+        "a pad to the right decays the state",
+        "a limit that is configured is ignored",
+        "small steps after a huge one are lost",
+    ],
 )
 def test_an_open_fault_is_found(law: laws.Law, name: str, case: Case, message: str) -> None:
     with pytest.raises(MismatchError, match=message):

@@ -55,10 +55,57 @@ def test_a_broken_one_exits_with_1_and_says_how(command: Callable, broken: str, 
     assert verdicts["shapes_follow_from_the_sizes_alone"]["outcome"] == "holds"
 
 
+def test_a_page_shows_what_the_terminal_says(command: Callable, broken: str, tmp_path: Path) -> None:
+    outcome = command("verify", broken, "--examples", 5, "--report", tmp_path / "verify.html")
+    html = (tmp_path / "verify.html").read_text(encoding="utf-8")
+
+    assert outcome.status == 1
+    assert outcome.out.splitlines()[-1] == f"page: {tmp_path / 'verify.html'}"
+    assert "L2 of Doubled: a run is the textbook" in html
+    assert "from doubled import Doubled\nfrom mamba2.verify import Case, laws\n" in html
+
+
 def test_another_level_than_it_has_is_refused(command: Callable) -> None:
     outcome = command("verify", "ours.conv", "--level", "block")
 
     assert (outcome.status, outcome.err) == (1, "mamba2: --level: must be a level that ours.conv has; got block.\n")
+
+
+UNFIT = """
+from mamba2.verify.adapters.ours import CausalConv
+
+
+class Boastful(CausalConv):
+    claims = CausalConv.claims | {"tied"}
+
+
+class Narrow(CausalConv):
+    def run(self, x, state): ...
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("Boastful", "Boastful: claims 'tied', so it must have tied. Write def tied(self)."),
+        (
+            "Narrow",
+            "Narrow.run: must take (x, weight, bias, state); takes (self, x, state). Write def run(self, x, weight, "
+            "bias, state).",
+        ),
+        ("Absent", "unfit:Absent: unfit has no Absent. Write class Absent(Block) there."),
+    ],
+)
+def test_a_target_that_is_unfit_gets_one_line(
+    command: Callable, name: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "unfit.py").write_text(UNFIT, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+
+    outcome = command("verify", f"unfit:{name}")
+
+    assert (outcome.status, outcome.out, outcome.err) == (1, "", f"mamba2: {message}\n")
 
 
 def test_the_suite_skips_expects_and_reports_stale_entries(tmp_path: Path, broken: str) -> None:
@@ -76,7 +123,7 @@ def test_the_suite_skips_expects_and_reports_stale_entries(tmp_path: Path, broke
     ("arguments", "message"),
     [
         ((), "mamba2.verify.suite: needs an implementation to judge. Add --mamba2-impl MODULE:NAME."),
-        (("--mamba2-impl", "nothing"), "nothing: must be one of ours, "),
+        (("--mamba2-impl", "nothing"), "nothing: must be one of niverel, ours, "),
     ],
 )
 def test_the_suite_without_a_target_says_what_to_add(arguments: tuple[str, ...], message: str, tmp_path: Path) -> None:

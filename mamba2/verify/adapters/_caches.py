@@ -41,8 +41,8 @@ def copy_cache(cache: Any) -> Any:
 
 def cache_arguments(call: Any, cache: Any, seen: int, time: int) -> dict[str, Any]:
     """A cache that has seen so many steps, by the names that this call has for it."""
-    # Until 5.22 it was `cache_params`, and in some releases a decorator hides the name.
-    name = "cache" if _takes(call, "cache") else "cache_params"
+    # Until 5.22 it was `cache_params` or, in hybrids, `past_key_values`; in some releases a decorator hides the first.
+    name = next((each for each in ("cache", "past_key_values") if _takes(call, each)), "cache_params")
     if _takes(call, "cache_position"):
         return {name: cache, "cache_position": torch.arange(seen, seen + time)}
     return {name: cache}

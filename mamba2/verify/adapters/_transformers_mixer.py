@@ -8,6 +8,7 @@ from typing import Any, ClassVar, NamedTuple
 from torch import Tensor
 
 from mamba2.verify.adapters._caches import advance, cache_arguments, copy_cache, new_cache, read_cache
+from mamba2.verify.adapters._names import mixer_weights
 from mamba2.verify.adapters._transformers_settings import Settings
 from mamba2.verify.case import Config
 from mamba2.verify.implementation import Block
@@ -73,24 +74,6 @@ class Mixer(Block):
         outputs = self.module(u, attention_mask=mask, **given)
         advance(cache, time)
         return outputs, Cached(cache, seen + time)
-
-
-def mixer_weights(own: dict[str, Any]) -> dict[str, Tensor]:
-    """A mixer's parameters under the textbook's names."""
-    names = {
-        "in_proj.weight": "in_proj",
-        "in_proj.bias": "in_proj_bias",
-        "conv1d.bias": "conv_bias",
-        "A_log": "A_log",
-        "dt_bias": "dt_bias",
-        "D": "D",
-        "norm.weight": "norm_weight",
-        "out_proj.weight": "out_proj",
-        "out_proj.bias": "out_proj_bias",
-    }
-    return {name: own[key] for key, name in names.items() if key in own} | {
-        "conv_weight": own["conv1d.weight"].squeeze(1)
-    }
 
 
 def modeling_of(family: str) -> ModuleType:

@@ -105,3 +105,54 @@ def nemotron_h(config: Config) -> Settings:
         "num_attention_heads": 1,
         "num_key_value_heads": 1,
     }
+
+
+def language_model(config: Config) -> Settings:
+    """What every language model has: a tied head and few tokens."""
+    return {"num_hidden_layers": config.layers, "vocab_size": 7, "pad_token_id": 0, "tie_word_embeddings": True}
+
+
+def mamba2_lm(config: Config) -> Settings:
+    """`Mamba2Config` of a language model."""
+    return mamba2(config) | language_model(config)
+
+
+def bamba_lm(config: Config) -> Settings:
+    """`BambaConfig` of a language model, whose last layer is attention."""
+    layers = {"num_hidden_layers": config.layers + 1, "attn_layer_indices": [config.layers]}
+    return bamba(config) | language_model(config) | layers | {"intermediate_size": 2, "head_dim": 8}
+
+
+def granite_lm(config: Config) -> Settings:
+    """`GraniteMoeHybridConfig` of a language model, whose last layer is attention, with every multiplier 1."""
+    layers = {"num_hidden_layers": config.layers + 1, "layer_types": ["mamba"] * config.layers + ["attention"]}
+    multipliers = ("embedding_multiplier", "residual_multiplier", "attention_multiplier", "logits_scaling")
+    width = {"shared_intermediate_size": 2, "num_local_experts": 0}
+    return granite(config) | language_model(config) | layers | width | dict.fromkeys(multipliers, 1.0)
+
+
+def falcon_h1_lm(config: Config) -> Settings:
+    """`FalconH1Config` of a language model, with every multiplier 1."""
+    multipliers = ("embedding", "lm_head", "attention_in", "attention_out", "key", "ssm_out")
+    return (
+        falcon_h1(config)
+        | language_model(config)
+        | {"intermediate_size": 2, "head_dim": 8, "mlp_multipliers": [1.0, 1.0]}
+        | {f"{each}_multiplier": 1.0 for each in multipliers}
+    )
+
+
+def zamba2_lm(config: Config) -> Settings:
+    """`Zamba2Config` of a language model, whose last layer has attention as well."""
+    types = ["mamba"] * (config.layers - 1) + ["hybrid"]
+    return zamba2(config) | language_model(config) | {"layers_block_type": types, "intermediate_size": 2} | LEAST_DT
+
+
+def nemotron_h_lm(config: Config) -> Settings:
+    """`NemotronHConfig` of a language model, whose last layer is attention."""
+    layers = {"num_hidden_layers": config.layers + 1, "hybrid_override_pattern": "M" * config.layers + "*"}
+    return nemotron_h(config) | language_model(config) | layers | {"head_dim": 4} | LEAST_DT
+
+
+LEAST_DT = {"time_step_min": 1e-30}
+"""None, in models that take its logarithm."""

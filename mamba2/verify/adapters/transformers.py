@@ -1,36 +1,34 @@
-"""The Mamba-2 mixers of transformers and its language model, in the releases since 4.47.
+"""The Mamba-2 mixers of transformers and its language models, in the releases since 4.47.
 
-A mixer is judged with a cache of one layer, as its model runs it: a hybrid's other layers, attention and experts, have
-no textbook here. transformers writes into the cache it is given; here it is copied first, so a state is a value.
+A mixer is judged with a cache of one layer, as its model runs it. A language model is judged from embeddings to logits;
+what else a hybrid has, attention and feed-forward layers, has no textbook here: it runs, and its last projection is 0.
+transformers writes into the cache it is given; here it is copied first, so a state is a value.
 
 Not claimed is what the public API does not offer: to start from any state, gradients through a cache, packed rows on a
 CPU, float64 (the scan is float32), errors that name the sizes. A mixer that has limits of dt is there twice, without
 any, and as `…_limits`, so that a fault of the limits hides no other.
-
-The modules of mamba_ssm run on a GPU only; they and those of niverel-mamba have no adapter here.
 """
 
-from collections.abc import Callable
 from importlib.util import find_spec
-from pathlib import Path
-from typing import Any
 
-import torch
-from torch import Tensor
-
-from mamba2.verify.adapters._caches import cache_arguments, read_cache
-from mamba2.verify.adapters._transformers_mixer import (
-    Cached,
-    Mixer,
-    configuration_of,
-    mixer_weights,
-    modeling_of,
-    start,
+from mamba2.verify.adapters._transformers_mixer import Mixer, configuration_of
+from mamba2.verify.adapters._transformers_model import CausalLM
+from mamba2.verify.adapters._transformers_settings import (
+    bamba,
+    bamba_lm,
+    falcon_h1,
+    falcon_h1_lm,
+    granite,
+    granite_lm,
+    mamba2,
+    mamba2_lm,
+    nemotron_h,
+    nemotron_h_lm,
+    zamba2,
+    zamba2_lm,
 )
-from mamba2.verify.adapters._transformers_settings import bamba, falcon_h1, granite, mamba2, nemotron_h, zamba2
 from mamba2.verify.case import Config
-from mamba2.verify.implementation import Implementation, Model
-from mamba2.verify.reference import State, Weights
+from mamba2.verify.implementation import Implementation
 
 if find_spec("transformers") is None:
     raise ImportError("transformers is missing. Write python -m pip install transformers.")
@@ -129,82 +127,74 @@ class GraniteLimits(Granite):
     claims = Granite.claims | {"dt_range"}
 
 
-class Mamba2ForCausalLM(Model):
-    """`Mamba2ForCausalLM` from embeddings to logits, with a tied head."""
+class Mamba2ForCausalLM(CausalLM):
+    """`Mamba2ForCausalLM`, with a tied head."""
 
     claims = COMMON | {"no conv_bias", "tied"}
     family = "mamba2"
-    module: Any
-
-    def __init__(self, config: Config) -> None:
-        self.modeling = modeling_of(self.family)
-        options = {"num_hidden_layers": config.layers, "vocab_size": 7, "tie_word_embeddings": True}
-        self.settings = configuration_of(self.family)(**mamba2(config) | options)
-        self.module = self.modeling.Mamba2ForCausalLM(self.settings)
-
-    def weights(self) -> Weights:
-        """Each block's with its norm in front, the last norm, and the head."""
-        own = dict(self.module.named_parameters(remove_duplicate=False))
-        found = {"norm": own["backbone.norm_f.weight"], "head": own["lm_head.weight"]}
-        for layer in range(self.settings.num_hidden_layers):
-            prefix = f"backbone.layers.{layer}."
-            mixer = {
-                name.removeprefix(f"{prefix}mixer."): each for name, each in own.items() if name.startswith(prefix)
-            }
-            block = mixer_weights(mixer) | {"norm": own[f"{prefix}norm.weight"]}
-            found |= {f"{layer}.{name}": each for name, each in block.items()}
-        return found
-
-    def initial_state(self, batch: int) -> None:
-        """The first call makes a cache."""
-
-    def read_state(self, state: Cached) -> State:
-        """One layer after the other."""
-        layers = range(self.settings.num_hidden_layers)
-        return {f"{i}.{name}": each for i in layers for name, each in read_cache(state.cache, i).items()}
-
-    def run(self, u: Tensor, state: Cached | None) -> tuple[Tensor, Cached]:
-        """All steps."""
-        return self._call(u, state, None)
-
-    def step(self, u: Tensor, state: Cached | None) -> tuple[Tensor, Cached]:
-        """One step: transformers knows it by the length."""
-        return self._call(u, state, None)
-
-    def run_padded(self, u: Tensor, state: Cached | None, mask: Tensor) -> tuple[Tensor, Cached]:
-        """All steps but the pads."""
-        return self._call(u, state, mask.long())
-
-    def paths(self) -> dict[str, Callable[..., Any]]:
-        """Without a cache, as in training."""
-        return {
-            "without a cache": lambda u, state: (
-                self.module(inputs_embeds=u, use_cache=False).logits,
-                self.run(u, state)[1],
-            )
-        }
-
-    def tied(self) -> list[tuple[Tensor, Tensor]]:
-        """Embedding and head."""
-        return [(self.module.get_input_embeddings().weight, self.module.get_output_embeddings().weight)]
-
-    def save(self, path: Path) -> None:
-        """As transformers saves."""
-        self.module.save_pretrained(path)
-
-    def load(self, path: Path) -> None:
-        """As transformers loads."""
-        self.module = type(self.module).from_pretrained(path, dtype=torch.float32)
-
-    def _call(self, u: Tensor, state: Cached | None, mask: Tensor | None) -> tuple[Tensor, Cached]:
-        cache, seen = start(self.modeling, self.settings, u, state)
-        time = u.shape[1]
-        given = cache_arguments(self.module.forward, cache, seen, time)
-        outputs = self.module(inputs_embeds=u, attention_mask=mask, use_cache=True, **given)
-        return outputs.logits, Cached(cache, seen + time)
+    name = "Mamba2ForCausalLM"
+    words = staticmethod(mamba2_lm)
+    root, norm, mixer, last_norm = "backbone", "norm", "mixer", "norm_f"
 
 
-_ALL: dict[str, type[Mixer] | type[Mamba2ForCausalLM]] = {
+class BambaForCausalLM(CausalLM):
+    """`BambaForCausalLM`."""
+
+    claims = COMMON | {"no conv_bias", "tied"}
+    family = "bamba"
+    name = "BambaForCausalLM"
+    words = staticmethod(bamba_lm)
+    silent = ("self_attn.o_proj.weight", "feed_forward.down_proj.weight")
+
+
+class Zamba2ForCausalLM(CausalLM):
+    """`Zamba2ForCausalLM`, whose last layer has attention before its mixer."""
+
+    claims = COMMON | {"tied"}
+    family = "zamba2"
+    name = "Zamba2ForCausalLM"
+    words = staticmethod(zamba2_lm)
+    silent = (".linear.weight",)
+
+    def layer(self, index: int) -> str:
+        """The mixer of a layer with attention lies deeper."""
+        is_last = index == self.settings.num_hidden_layers - 1
+        return f"{super().layer(index)}{'.mamba_decoder' if is_last else ''}"
+
+
+class FalconH1ForCausalLM(CausalLM):
+    """`FalconH1ForCausalLM`, which has attention beside each mixer."""
+
+    claims = FalconH1.claims | {"tied"}
+    family = "falcon_h1"
+    name = "FalconH1ForCausalLM"
+    words = staticmethod(falcon_h1_lm)
+    silent = ("self_attn.o_proj.weight", "feed_forward.down_proj.weight")
+
+
+class NemotronHForCausalLM(CausalLM):
+    """`NemotronHForCausalLM`."""
+
+    claims = COMMON | {"no conv_bias", "tied"}
+    family = "nemotron_h"
+    name = "NemotronHForCausalLM"
+    words = staticmethod(nemotron_h_lm)
+    norm, mixer, last_norm = "norm", "mixer", "norm_f"
+    silent = ("mixer.o_proj.weight",)
+
+
+class GraniteForCausalLM(CausalLM):
+    """`GraniteMoeHybridForCausalLM`, without experts."""
+
+    claims = COMMON | {"no conv_bias", "tied"}
+    family = "granitemoehybrid"
+    name = "GraniteMoeHybridForCausalLM"
+    words = staticmethod(granite_lm)
+    last_norm = "norm"
+    silent = ("self_attn.o_proj.weight", "shared_mlp.output_linear.weight")
+
+
+_ALL: dict[str, type[Mixer] | type[CausalLM]] = {
     "mamba2": Mamba2,
     "mamba2_limits": Mamba2Limits,
     "bamba": Bamba,
@@ -216,11 +206,16 @@ _ALL: dict[str, type[Mixer] | type[Mamba2ForCausalLM]] = {
     "nemotron_h_limits": NemotronHLimits,
     "granite": Granite,
     "granite_limits": GraniteLimits,
-    "causal_lm": Mamba2ForCausalLM,
+    "mamba2_lm": Mamba2ForCausalLM,
+    "bamba_lm": BambaForCausalLM,
+    "zamba2_lm": Zamba2ForCausalLM,
+    "falcon_h1_lm": FalconH1ForCausalLM,
+    "nemotron_h_lm": NemotronHForCausalLM,
+    "granite_lm": GraniteForCausalLM,
 }
 
 
-def _offered(implementation: type[Mixer] | type[Mamba2ForCausalLM]) -> bool:
+def _offered(implementation: type[Mixer] | type[CausalLM]) -> bool:
     """Whether the installed release has it: hybrids came one by one, and their limits after them."""
     if find_spec(f"transformers.models.{implementation.family}") is None:
         return False

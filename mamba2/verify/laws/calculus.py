@@ -1,5 +1,7 @@
 """The law about gradients: L14."""
 
+from functools import partial
+
 import torch
 
 from mamba2.verify.laws.compare import (
@@ -18,11 +20,15 @@ from mamba2.verify.trial import Inputs, Run, Trial
 @law(14, needs=("gradients",), values=("ordinary", "huge steps"))
 def gradients_are_the_textbooks(trial: Trial) -> None:
     """Gradients by inputs, parameters and the state before, of outputs and of the state after, are the float64 loop's:
-    in one run, across a stop, and step by step."""
+    in one run, across a stop, and step by step; after huge steps they err at most twice as much as the loop does in the
+    same dtype."""
     at = leaves(trial)
     expected = gradients(trial, at, textbook_program(trial))
     scales = gradient_scales(trial, at, expected)
-    require_same_gradients("of a run", gradients(trial, at, own_program(trial)), expected, scales)
+    huge = trial.case.values == "huge steps"
+    rough = gradients(trial, at, textbook_program(trial, trial.case.torch_dtype)) if huge else None
+    require = partial(require_same_gradients, expected=expected, scales=scales, rough=rough)
+    require("of a run", gradients(trial, at, own_program(trial)))
     if trial.claims("state", "resume", "state gradients") and 0 < trial.case.cut < trial.case.time:
 
         def stopping(inputs: Inputs, before: State) -> Run:
@@ -31,7 +37,7 @@ def gradients_are_the_textbooks(trial: Trial) -> None:
             return rest._replace(outputs=torch.cat((first.outputs, rest.outputs), dim=1))
 
         where = f"across a stop at t={trial.case.cut}"
-        require_same_gradients(where, gradients(trial, at, stopping), expected, scales)
+        require(where, gradients(trial, at, stopping))
     if trial.claims("step", "state gradients") and trial.case.time:
         steps = gradients(trial, at, lambda inputs, before: trial.steps(inputs, trial.start(before)))
-        require_same_gradients("step by step", steps, expected, scales)
+        require("step by step", steps)

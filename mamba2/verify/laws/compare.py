@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from mamba2.verify import reference
-from mamba2.verify.checks import TOLERANCES, require, require_bitwise, require_close
+from mamba2.verify.checks import TOLERANCES, no_worse, relative_error, require, require_bitwise, require_close
 from mamba2.verify.reference import State
 from mamba2.verify.strategies import Source
 from mamba2.verify.trial import Inputs, Run, Trial
@@ -68,9 +68,9 @@ def gradients(trial: Trial, at: Leaves, program: Program) -> dict[str, Tensor]:
     return dict(zip(at, found, strict=True))
 
 
-def textbook_program(trial: Trial) -> Program:
-    """The float64 loop."""
-    return lambda inputs, before: trial.textbook(inputs, before, dtype=torch.float64)
+def textbook_program(trial: Trial, dtype: torch.dtype = torch.float64) -> Program:
+    """The loop in this dtype."""
+    return lambda inputs, before: trial.textbook(inputs, before, dtype=dtype)
 
 
 def own_program(trial: Trial) -> Program:
@@ -79,13 +79,19 @@ def own_program(trial: Trial) -> Program:
 
 
 def require_same_gradients(
-    what: str, actual: dict[str, Tensor], expected: dict[str, Tensor], scales: dict[str, Tensor]
+    what: str,
+    actual: dict[str, Tensor],
+    expected: dict[str, Tensor],
+    scales: dict[str, Tensor],
+    rough: dict[str, Tensor] | None = None,
 ) -> None:
-    """Each against its own scale."""
+    """Each against its own scale; by the ratio rule where `rough` are the textbook's in the same dtype."""
     for name, gradient in actual.items():
         tolerance = TOLERANCES[gradient.dtype].gradients
         # An error below the smallest normal number is none: numbers there have few digits.
         scale = scales[name].clamp_min(torch.finfo(gradient.dtype).tiny / tolerance)
+        if rough is not None:
+            tolerance = no_worse(relative_error(rough[name], expected[name], scale), tolerance)
         require_close(
             f"gradient of {name} {what}", gradient.double(), expected[name].double(), scale=scale, tolerance=tolerance
         )

@@ -5,6 +5,7 @@ import torch
 from mamba2.verify.checks import (
     TOLERANCES,
     MismatchError,
+    no_worse,
     relative_error,
     require,
     require_close,
@@ -66,7 +67,7 @@ def precision_is_that_of_the_dtype(trial: Trial) -> None:
         require_same("beside the textbook", run, exact, tolerance=tolerance)
         return
     rough = relative_error(trial.textbook(dtype=dtype).outputs, exact.outputs)
-    allowed = 2 * rough + TOLERANCES[dtype].outputs
+    allowed = no_worse(rough, TOLERANCES[dtype].outputs)
     require_close("outputs in half precision", run.outputs.double(), exact.outputs, tolerance=allowed)
 
 
