@@ -19,6 +19,7 @@ from benchmarks.measure import Clock, cpu_clock, cuda_clock, interleave, ratio, 
 from mamba2.config import ModelConfig
 from mamba2.model.backbone import Backbone
 
+PEERS = ["transformers 64", "transformers 256", "niverel"]
 PARTS = ("train", "forward", "growth", "step", "decay", "bf16", "memory", "shapes")
 
 
@@ -93,7 +94,7 @@ def compare(
 
 def measure(part: str, setup: Setup) -> Iterator[Row]:
     """The rows of one part."""
-    ours = [name for name in setup.names if "transformers" not in name] or ["ours"]
+    ours = [name for name in setup.names if name not in PEERS] or ["ours"]
     match part:
         case "train" | "forward":
             yield from compare(setup, part, part, backbone(setup, 6, 16), (32, 60), setup.names)
@@ -188,7 +189,7 @@ def main(arguments: list[str] | None = None) -> None:
     """Measures the parts that are asked for."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS))
-    parser.add_argument("--contenders", nargs="+", default=["ours", "composed", "transformers 64", "transformers 256"])
+    parser.add_argument("--contenders", nargs="+", default=["ours", "composed", *PEERS])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=1, help="1: processor time; more: time on the wall")
     parser.add_argument("--device", default="cpu", help="cuda: device events; not tried on a GPU yet")

@@ -12,9 +12,10 @@ from torch import Tensor, nn
 
 from mamba2.model.backbone import Backbone
 from mamba2.model.block import BlockState, Mamba2Block
-from mamba2.model.interop import to_transformers
+from mamba2.model.interop import block_to_mamba_ssm, to_transformers
 from mamba2.model.language import LanguageModel
 from mamba2.ops.conv import causal_conv1d, causal_conv1d_step
+from mamba2.ops.norm import rms_norm
 from mamba2.ops.scan import scan_chunked, scan_step
 
 
@@ -153,12 +154,52 @@ class Transformers:
         return list(self._model.parameters())
 
 
+class Niverel:
+    """Blocks of niverel-mamba between our norms."""
+
+    def __init__(self, backbone: Backbone) -> None:
+        library = importlib.import_module("niverel_mamba")
+        make = importlib.import_module("niverel_mamba.torch").Mamba2
+        self._norms = [*backbone.norm_weights, backbone.last_norm_weight]
+        self._eps, self._blocks = backbone.config.norm_eps, nn.ModuleList()
+        for block in backbone.blocks:
+            settings, weights = block_to_mamba_ssm(block)
+            config = library.Mamba2Config(**settings | {"chunk_size": 64})
+            self._blocks.append(make(config).to(block.A_log.device))
+            self._blocks[-1].load_state_dict(weights)
+
+    def run(self, x: Tensor) -> Tensor:
+        """From a zero state."""
+        for block, norm in zip(self._blocks, self._norms[:-1], strict=True):
+            x = x + block(rms_norm(x, norm, eps=self._eps))
+        return rms_norm(x, self._norms[-1], eps=self._eps)
+
+    def start(self, batch: int) -> Any:
+        """Zeros."""
+        return [block.allocate_inference_state(batch) for block in self._blocks]
+
+    def step(self, x: Tensor, state: Any) -> tuple[Tensor, Any]:
+        """One step."""
+        after = []
+        for block, norm, before in zip(self._blocks, self._norms[:-1], state, strict=True):
+            y, new = block.step(rms_norm(x, norm, eps=self._eps), before)
+            x = x + y
+            after.append(new)
+        return rms_norm(x, self._norms[-1], eps=self._eps), after
+
+    def parameters(self) -> list[Tensor]:
+        """All."""
+        return [*self._blocks.parameters(), *self._norms]
+
+
 def contenders(backbone: Backbone, names: list[str]) -> dict[str, Contender]:
     """Those that are asked for and installed, the products first; another is 'module:factory' taking the backbone."""
     known: dict[str, Callable[[Backbone], Contender]] = {"ours": Ours, "composed": Composed}
     if importlib.util.find_spec("transformers"):
         for chunk in (64, 256):
             known[f"transformers {chunk}"] = partial(Transformers, chunk=chunk)
+    if importlib.util.find_spec("niverel_mamba"):
+        known["niverel"] = Niverel
     found: dict[str, Contender] = {"products": Products(backbone)}
     for name in names:
         if ":" in name:
