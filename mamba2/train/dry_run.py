@@ -11,9 +11,12 @@ from mamba2.train.evaluate import TensorBatch
 from mamba2.train.optim import make_optimizer
 from mamba2.train.step import compute_gradients
 
+_LENGTH = 1024
+"""Bars that the fast form takes at once."""
+
 
 class DryRun(NamedTuple):
-    """What a training step would be made of."""
+    """What the training step was made of."""
 
     parameters: int
     batch: int
@@ -21,13 +24,26 @@ class DryRun(NamedTuple):
     features: int
 
 
+def standing_for(time: int) -> tuple[int, int]:
+    """Rows and bars of the largest step that is taken on fake tensors: each operation takes them as long as real ones.
+
+    >>> [standing_for(time) for time in (60, 700, 5000)]
+    [(34, 60), (2, 700), (2, 1024)]
+    """
+    length = min(time, _LENGTH)
+    return 2 * (_LENGTH // length), length
+
+
 def dry_run(config: RunConfig) -> DryRun:
     """Builds the model and takes one training step, all but the tests for finite values: fake tensors have none.
+
+    Of a batch of more than 2048 bars it takes a part, which goes the same ways.
 
     Raises:
         ShapeError: a function of the model was given a tensor that does not fit it.
     """
-    batch, time, features = config.train.batch, config.data.window, len(config.data.features)
+    rows, time = standing_for(config.data.window)
+    batch, features = min(config.train.batch, rows), len(config.data.features)
     with FakeTensorMode():
         model = make_model(config)
         optimizer = make_optimizer(model, config.train)

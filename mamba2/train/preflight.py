@@ -16,6 +16,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from mamba2.config import RunConfig
 from mamba2.errors import ConfigError
 from mamba2.train.checkpoint import make_model
+from mamba2.train.dry_run import standing_for
 from mamba2.train.evaluate import TensorBatch
 from mamba2.train.step import compute_gradients
 
@@ -41,28 +42,46 @@ class Preflight(NamedTuple):
 
 
 def preflight(config: RunConfig, world: int = 1) -> Preflight:
-    """Takes one step on fake tensors, and counts what it multiplies and what it keeps for the backward pass.
+    """Takes one step on fake tensors, and counts what it multiplies and what its tensors hold.
 
     Peak memory is AdamW's two moments, 8 bytes a parameter, and the most that tensors hold at once while a part of the
-    batch goes forward and backward.
+    batch goes forward and backward. Of a part of more than 2048 bars it grows with them as from 1024 to 2048.
 
     Raises:
         ShapeError: a function of the model was given a tensor that does not fit it.
     """
     settings, time = config.train, config.data.window
     part = -(-settings.batch // (world * settings.accumulate))
+    rows, length = standing_for(time)
+    if part * time <= rows * length:
+        found = _step(config, part, time)
+    else:
+        less, more = _step(config, rows // 2, length), _step(config, rows, length)
+        times = (part * time - rows * length) / (rows * length // 2)
+        found = _Step(*(round(high + times * (high - low)) for low, high in zip(less, more, strict=True)))
+    flops = found.flops * settings.batch // (part * world)
+    return Preflight(found.parameters, flops, 8 * found.parameters + found.peak)
+
+
+class _Step(NamedTuple):
+    parameters: int
+    flops: int
+    peak: int
+
+
+def _step(config: RunConfig, batch: int, time: int) -> _Step:
+    """One step on fake tensors, without its optimizer."""
     with FakeTensorMode(), _Allocations() as allocations:
         model = make_model(config)
         fake = TensorBatch(
-            torch.zeros(part, time, len(config.data.features)),
-            torch.zeros(part, time, len(config.data.targets)),
-            torch.ones(part, time, dtype=torch.bool),
+            torch.zeros(batch, time, len(config.data.features)),
+            torch.zeros(batch, time, len(config.data.targets)),
+            torch.ones(batch, time, dtype=torch.bool),
         )
         with FlopCounterMode(display=False, custom_mapping=_IN_PLACE) as counter:
-            compute_gradients(model, fake, settings.max_grad_norm, precision=settings.precision)
+            compute_gradients(model, fake, config.train.max_grad_norm, precision=config.train.precision)
         parameters = sum(each.numel() for each in model.parameters())
-    flops = counter.get_total_flops() * settings.batch // (part * world)
-    return Preflight(parameters, flops, 8 * parameters + allocations.peak)
+    return _Step(parameters, counter.get_total_flops(), allocations.peak)
 
 
 class _Allocations(TorchDispatchMode):

@@ -1,5 +1,7 @@
 """The dry run takes a training step without data, and finds the fault that this project began with."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -15,6 +17,14 @@ def test_a_sound_config_takes_a_step(config: RunConfig, model: Forecaster) -> No
     parameters = sum(each.numel() for each in model.parameters())
 
     assert dry_run(config) == DryRun(parameters=parameters, batch=4, time=8, features=9)
+
+
+@pytest.mark.parametrize(("batch", "window", "tried"), [(9, 5000, (2, 1024)), (9, 500, (4, 500)), (1, 2000, (1, 1024))])
+def test_a_large_step_is_tried_on_a_part(batch, window, tried, config) -> None:
+    config = replace(config, data=replace(config.data, window=window), train=replace(config.train, batch=batch))
+    found = dry_run(config)
+
+    assert (found.batch, found.time) == tried
 
 
 @pytest.mark.parametrize(

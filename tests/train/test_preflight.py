@@ -31,6 +31,7 @@ def test_the_preflight_counts_the_products_of_the_projections(config: RunConfig)
     [
         (32, 60, 256, 16, 6, "float32"),  # activations
         (2, 16, 512, 64, 12, "float32"),  # weights and moments
+        (30, 200, 128, 16, 2, "float32"),  # more bars than are tried
         (4, 256, 128, 64, 3, "bf16"),
     ],
 )
