@@ -52,6 +52,38 @@ def tests(session: nox.Session) -> None:
     session.run(shared_python(session, "test"), "-m", "pytest", *session.posargs, external=True)
 
 
+@nox.session(default=False)
+def lowest(session: nox.Session) -> None:
+    """Run the tests that need no other library with the lowest versions that pyproject.toml allows, but for torch's."""
+    pins = Path(session.create_tmp(), "lowest.txt")
+    pins.write_text("\n".join(lowest_versions(PROJECT["project"]["dependencies"])), encoding="utf-8")
+    locked = Path("constraints.txt").read_text(encoding="utf-8").splitlines()
+    torch_and_pytest = [line for line in locked if line.startswith(("torch==", "pytest==", "pytest-timeout=="))]
+    session.install("-e", ".", *torch_and_pytest, "-c", str(pins.absolute()))
+    session.run("python", "-m", "pytest", *(f"--ignore={each}" for each in NEED_MORE), *session.posargs)
+
+
+NEED_MORE = (
+    "mamba2/verify/adapters",
+    "tests/benchmarks",
+    "tests/test_docs.py",
+    "tests/test_examples.py",
+    "tests/model/test_interop.py",
+    "tests/train/test_board.py",
+    "tests/verify/test_conformance.py",
+    "tests/verify/test_niverel_adapter.py",
+    "tests/verify/test_prove_your_ssm.py",
+    "tests/verify/test_transformers_adapter.py",
+)
+"""Tests of what this package does beside other libraries."""
+
+
+def lowest_versions(dependencies: list[str]) -> list[str]:
+    """The lower bounds as pins; torch has wheels without CUDA for its newest version only."""
+    bounded = (each.split(">=") for each in dependencies if ">=" in each)
+    return [f"{name}=={version}" for name, version in bounded if name != "torch"]
+
+
 @nox.session(venv_backend="none")
 def smoke(session: nox.Session) -> None:
     """Train three epochs on the CPU, bars to checkpoint."""
@@ -105,7 +137,7 @@ def mutation(session: nox.Session) -> None:
 def docs(session: nox.Session) -> None:
     """Build the pages into build/site; a warning is an error."""
     session.install(*nox.project.dependency_groups(PROJECT, "docs"), "-c", "constraints.txt")
-    session.run("python", "-m", "doctest", "docs/_docstrings.py")
+    session.run("python", "-m", "doctest", "docs/_docstrings.py", "docs/_commands.py")
     session.run("mkdocs", "build", "--strict", "--site-dir", "build/site", *session.posargs)
 
 

@@ -1,48 +1,44 @@
 """The faults that are put into a module: each changes one expression or one statement of it."""
 
 import ast
-from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple
 
-OPERATORS: dict[type[ast.AST], type[ast.AST]] = {
-    ast.Add: ast.Sub,
-    ast.Sub: ast.Add,
-    ast.Mult: ast.Div,
-    ast.Div: ast.Mult,
-    ast.FloorDiv: ast.Mult,
-    ast.Mod: ast.Mult,
-    ast.Pow: ast.Mult,
-    ast.BitOr: ast.BitAnd,
-    ast.BitAnd: ast.BitOr,
-    ast.Lt: ast.LtE,
-    ast.LtE: ast.Lt,
-    ast.Gt: ast.GtE,
-    ast.GtE: ast.Gt,
-    ast.Eq: ast.NotEq,
-    ast.NotEq: ast.Eq,
-    ast.Is: ast.IsNot,
-    ast.IsNot: ast.Is,
-    ast.And: ast.Or,
-    ast.Or: ast.And,
-}
 
-PAIRS = (
-    ("min", "max"),
-    ("minimum", "maximum"),
-    ("clamp_min", "clamp_max"),
-    ("any", "all"),
-    ("sin", "cos"),
-    ("zeros", "ones"),
-    ("zeros_like", "ones_like"),
-    ("new_zeros", "new_ones"),
-    ("add", "sub"),
-    ("add_", "sub_"),
-    ("mul", "div"),
-    ("mul_", "div_"),
-    ("tril_", "triu_"),
-    ("double", "float"),
+def both_ways(pairs: Iterable[tuple[Any, Any]]) -> dict[Any, Any]:
+    """Each one's other."""
+    return {one: other for pair in pairs for one, other in (pair, pair[::-1])}
+
+
+OPPOSITES = (
+    (ast.Add, ast.Sub),
+    (ast.Mult, ast.Div),
+    (ast.BitAnd, ast.BitOr),
+    (ast.Lt, ast.LtE),
+    (ast.Gt, ast.GtE),
+    (ast.Eq, ast.NotEq),
+    (ast.Is, ast.IsNot),
+    (ast.And, ast.Or),
 )
-NAMES = dict(PAIRS) | {second: first for first, second in PAIRS}
+OPERATORS = dict.fromkeys((ast.FloorDiv, ast.Mod, ast.Pow), ast.Mult) | both_ways(OPPOSITES)
+
+NAMES = both_ways(
+    (
+        ("min", "max"),
+        ("minimum", "maximum"),
+        ("clamp_min", "clamp_max"),
+        ("any", "all"),
+        ("sin", "cos"),
+        ("zeros", "ones"),
+        ("zeros_like", "ones_like"),
+        ("add", "sub"),
+        ("add_", "sub_"),
+        ("mul", "div"),
+        ("mul_", "div_"),
+        ("tril_", "triu_"),
+        ("double", "float"),
+    )
+)
 
 CHOICES = {"max", "maximum", "min", "minimum", "promote_types", "where"}
 """Functions whose result is like any of their arguments."""

@@ -137,10 +137,10 @@ def test_without_grad_mode_any_tiles_give_what_is_given_with_it(case, plan, othe
 
 
 @given(cases, plans)
-def test_second_derivatives_are_those_of_the_composed_form(case, plan):
+def test_derivatives_that_can_be_differentiated_again_are_those_of_the_composed_form(case, plan):
     leaves, everything = leaves_of(case), (True, True, True)
 
-    def second(run: Run) -> tuple[Tensor, ...]:
+    def derivatives(run: Run) -> tuple[Tensor, ...]:
         first = torch.autograd.grad(
             weighted(outputs(run, case), everything),
             leaves,
@@ -149,10 +149,10 @@ def test_second_derivatives_are_those_of_the_composed_form(case, plan):
             materialize_grads=True,
         )
         total = sum(each.square().sum() for each in first)
-        return torch.autograd.grad(total, leaves, allow_unused=True, materialize_grads=True)
+        return *first, *torch.autograd.grad(total, leaves, allow_unused=True, materialize_grads=True)
 
-    wanted = second(composed)
-    require_same(second(fused(plan)), wanted, "second derivative", largest_of(wanted))
+    wanted = derivatives(composed)
+    require_same(derivatives(fused(plan)), wanted, "derivative", largest_of(wanted))
 
 
 @given(cases, plans)
@@ -186,11 +186,51 @@ def test_inputs_and_gradients_of_other_layouts_in_memory_are_taken_as_they_are(c
     require_same(run(other), run(case), "result")
 
 
+def case_of(time: int, **options: object) -> BlockCase:
+    """Three sequences in two groups of two heads, going on from a state."""
+    block = randomised(Mamba2Block(ModelConfig(d_model=8, headdim=4, n_groups=2, d_state=3, **options)), 1)
+    source = Source(time)
+    state = BlockState(*(source.normal(*each.shape) for each in block.initial_state(3)))
+    return BlockCase(block, None, source.normal(3, time, 8), state)
+
+
+def require_same_with_gradients(plan: Plan | None, case: BlockCase, use: tuple[bool, ...] = (True, True, True)) -> None:
+    leaves = leaves_of(case)
+    actual, expected = outputs(fused(plan), case), outputs(composed, case)
+    require_same(actual, expected, "output")
+    wanted = gradients(expected, leaves, use)
+    require_same(gradients(actual, leaves, use), wanted, "gradient", largest_of(wanted))
+
+
 @pytest.mark.parametrize("time", [33, 100, 130])
 def test_the_plan_that_is_chosen_gives_the_composed_form_too(time):
-    block = randomised(Mamba2Block(ModelConfig(d_model=8, headdim=4, n_groups=2, d_state=3)), 1)
-    source = Source(time)
-    u, state = source.normal(2, time, 8), BlockState(*(source.normal(*each.shape) for each in block.initial_state(2)))
-    case = BlockCase(block, None, u, state)
+    require_same_with_gradients(None, case_of(time))
 
-    require_same(outputs(fused(), case), outputs(composed, case), "output")
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"D": "channel"},
+        {"D": "none"},
+        {"norm": "before gate"},
+        {"norm": "none"},
+        {"bias": True},
+        {"conv_bias": False},
+        {"d_conv": 1},
+        {"dt_range": (0.5, 1.5)},
+    ],
+    ids=str,
+)
+def test_each_option_alone_gives_the_composed_form(options):
+    require_same_with_gradients(Plan(tile=8, chunk=3), case_of(11, **options))
+
+
+@pytest.mark.parametrize("use", [(True, False, False), (False, True, False), (False, False, True)], ids=str)
+@pytest.mark.parametrize("state", ["some", "none"])
+@pytest.mark.parametrize("plan", [Plan(tile=8, chunk=3), Plan(tile=11, chunk=11)], ids=["many chunks", "one chunk"])
+def test_each_result_alone_has_the_gradients_of_the_composed_form(plan, state, use):
+    case = case_of(11)
+    case = case if state == "some" else replace(case, state=BlockState(*(0 * each for each in case.state)))
+
+    require_same_with_gradients(plan, case, use)

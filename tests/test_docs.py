@@ -2,6 +2,7 @@
 
 import glob
 import re
+import runpy
 import shlex
 import shutil
 from collections.abc import Callable, Iterator
@@ -123,3 +124,28 @@ def test_every_page_is_in_the_navigation() -> None:
     listed = set(re.findall(r": ([\w/-]+\.md)", navigation))
 
     assert listed == {path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md")}
+
+
+def test_the_page_of_commands_is_made_of_all_of_them_in_words() -> None:
+    hook = runpy.run_path(str(DOCS / "_commands.py"))
+    page = hook["on_page_markdown"]((DOCS / "reference" / "commands.md").read_text(encoding="utf-8"))
+    sections = dict(re.findall(r"^## mamba2 (\w+)\n(.*?)(?=^## |\Z)", page, re.MULTILINE | re.DOTALL))
+    commands = hook["command_line"]().commands
+
+    assert list(sections) == list(commands)
+    for name, command in commands.items():
+        said = dict(re.findall(r"^\| `([^`]+)` \| .* \| (.*) \|$", sections[name], re.MULTILINE))
+        wanted = {
+            each.opts[0] if each.opts[0].startswith("-") else each.name for each in command.params if not each.hidden
+        }
+        assert len(said) == len(wanted)
+        assert {option for option in wanted if option.startswith("-")} <= set(said)
+        assert all(said.values()), name
+        assert f"```sh\nmamba2 {name}" in sections[name]
+    assert "--gateway" not in page
+
+
+def test_other_pages_are_left_as_they_are() -> None:
+    hook = runpy.run_path(str(DOCS / "_commands.py"))
+
+    assert hook["on_page_markdown"]("# A page") == "# A page"

@@ -74,3 +74,15 @@ def test_help_says_how_to_begin_and_what_the_exit_status_means() -> None:
 
     assert "Begin with: mamba2 smoke." in text
     assert "Exit status: 0 for success, 1 for an error, which is one line, 2 for wrong usage." in text
+
+
+def test_training_shows_loss_speed_and_time_left_in_80_columns(tmp_path: Path) -> None:
+    config = tmp_path / "tiny.toml"
+    config.write_text("[model]\nd_model = 16\nlayers = 1\nheaddim = 16\nd_state = 4\n[train]\nepochs = 1\n")
+    options = ("--symbol", "6EH4", "--config", str(config), "--out", str(tmp_path / "run"), "--no-validation")
+    written = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", on_terminal("train", str(EXAMPLE), *options))
+    bars = [line for line in re.split(r"[\r\n]+", written) if "bars/s" in line]
+
+    assert bars
+    assert all(re.search(r"1/1 loss \d\.\d{4}  [\d,]+ bars/s \S+$", line.rstrip()) for line in bars)
+    assert max(map(len, bars)) <= 80

@@ -33,9 +33,8 @@ def evaluate(
     """Judges a trained forecaster next to forecasts that cost nothing; exit status 1 if it seems to know the future.
 
     Only bars after those of the training are judged, each segment from its start, as live; of the contract that the
-    run was trained on, if no other is named. A page and its values,
-    report.html and report.json, are left in RUN/evaluation, with --folds in RUN/walk-forward, with --control in
-    RUN/surrogate.
+    run was trained on, if no other is named. A page and its values, report.html and report.json, are left in
+    RUN/evaluation, with --folds in RUN/walk-forward, with --control in RUN/surrogate.
 
     Example: mamba2 evaluate runs/first later.dbn.zst --json evaluation.json
     """
@@ -68,7 +67,14 @@ def verify(
     target: Annotated[str, typer.Argument(help="MODULE:NAME, `ours`, one of ours such as `ours.block`, an adapter.")],
     json: Annotated[Path | None, typer.Option("--json", help="Write the verdicts to this file too.")] = None,
     report: Annotated[Path | None, typer.Option(help="Write a page to this file too.")] = None,
-    examples: Annotated[int, typer.Option(min=1, help="Cases to draw for each law; a third for blocks.")] = 100,
+    examples: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Cases to draw for each law, a third for blocks; 100, or 40 where there are several to judge.",
+            show_default=False,
+        ),
+    ] = None,
     level: Annotated[list[str] | None, typer.Option(help="Only this level: scan, conv, block or model.")] = None,
 ) -> None:
     """Judges an implementation of Mamba-2 by the laws; exit status 1 if one that it claims is broken.
@@ -78,7 +84,7 @@ def verify(
     _verify(target, json, report, examples, level or [])
 
 
-def _verify(target: str, json: Path | None, report: Path | None, examples: int, levels: list[str]) -> None:
+def _verify(target: str, json: Path | None, report: Path | None, examples: int | None, levels: list[str]) -> None:
     import torch
     from rich.console import Console
 
@@ -91,7 +97,9 @@ def _verify(target: str, json: Path | None, report: Path | None, examples: int, 
     if not chosen:
         raise ConfigError(f"--level: must be a level that {target} has; got {', '.join(levels)}.")
     torch.set_num_threads(1)  # the tensors of a case are too small to share
-    verdicts = show(verify(chosen, examples=examples), Console(soft_wrap=True), many=len(chosen) > 1)
+    many = len(chosen) > 1
+    drawn = examples or (40 if many else 100)
+    verdicts = show(verify(chosen, examples=drawn), Console(soft_wrap=True), many=many)
     values = [each.as_json() for each in verdicts]
     if json is not None:
         write_values(json, values)

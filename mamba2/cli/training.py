@@ -16,7 +16,7 @@ def smoke(
     files: Annotated[list[Path] | None, typer.Argument(help="DBN files; made here when not given.")] = None,
     out: Annotated[Path, typer.Option(help="Folder of the report and the checkpoints.")] = Path("runs/smoke"),
     device: Annotated[str, typer.Option(help="cpu, cuda or cuda:N.")] = "cpu",
-    epochs: Annotated[int, typer.Option(min=1)] = 3,
+    epochs: Annotated[int, typer.Option(min=1, help="Passes over the training windows.")] = 3,
 ) -> None:
     """Bars to a trained model in one go, with a checklist; exit status 1 if a check fails.
 
@@ -57,7 +57,7 @@ def train(
     files: Files,
     out: Annotated[Path, typer.Option(help="A new folder for config and checkpoints.")],
     config: ConfigFile = None,
-    epochs: Annotated[int | None, typer.Option(min=1)] = None,
+    epochs: Annotated[int | None, typer.Option(min=1, help="Passes over the training windows.")] = None,
     window: Annotated[int | None, typer.Option(min=1, help="Bars in a training sequence.")] = None,
     stride: Annotated[int | None, typer.Option(min=1, help="Bars between window starts.")] = None,
     warm_up: Annotated[int | None, typer.Option(min=0, help="First bars of a contract without windows.")] = None,

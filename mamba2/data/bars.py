@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from mamba2.data.clock import DAY, EXCHANGE, HOUR, INTERVAL_NAMES, MINUTE, SECOND, exchange_time, utc
 from mamba2.data.condition import find_conditions
 from mamba2.data.folder import read_folder
-from mamba2.data.series import merge, read_source, series_of
+from mamba2.data.merge import merge
+from mamba2.data.series import read_source, series_of
 
 __all__ = [
     "DAY",

@@ -1,9 +1,9 @@
 """Days on which Databento says that its data have flaws, as `condition.json` beside a file lists them."""
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from datetime import date
-from pathlib import Path
 
 from mamba2.data.clock import DAY
 from mamba2.data.series import Source
@@ -23,31 +23,32 @@ def find_conditions(sources: Sequence[Source]) -> dict[date, str]:
         DataError: such a file cannot be read or lists something else.
     """
     found: dict[date, str] = {}
-    shared: dict[Path, Conditions] = {}
+    shared: dict[str, Conditions] = {}  # plain strings: paths are slow beside small files
     for source in sources:
         if source.conditions is not None:
             found |= source.conditions
             continue
-        folder = source.path.parent
+        folder = os.path.dirname(source.path)
         if folder not in shared:
-            shared[folder] = read_conditions(folder / "condition.json")
-        listed = {**shared[folder], **read_conditions(Path(f"{source.path}.condition.json"))}
+            shared[folder] = read_conditions(os.path.join(folder, "condition.json"))
+        listed = {**shared[folder], **read_conditions(f"{source.path}.condition.json")}
         if listed and source.parts:
             first, last = day_of(source.first), day_of(source.last)
             found |= {day: what for day, what in listed.items() if first <= day <= last}
     return dict(sorted(found.items()))
 
 
-def read_conditions(path: Path) -> Conditions:
+def read_conditions(path: str) -> Conditions:
     """The days of the file that are not available; none where there is no file.
 
     Raises:
         DataError: the file cannot be read or lists something else.
     """
-    if not path.exists():
+    if not os.path.exists(path):
         return {}
     try:
-        days = [(date.fromisoformat(each["date"]), each["condition"]) for each in json.loads(path.read_bytes())]
+        with open(path, "rb") as file:
+            days = [(date.fromisoformat(each["date"]), each["condition"]) for each in json.load(file)]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise DataError(
             f"{path}: must list days with date and condition, as Databento does; got {error!r}. "

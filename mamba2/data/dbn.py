@@ -15,7 +15,17 @@ from mamba2.data.content import line_of, read_content
 from mamba2.data.records import PRICE_SCALE, RECORD, UNDEF_PRICE, Records, check_layout, check_values, kind_of
 from mamba2.errors import DataError
 
-__all__ = ["PRICE_SCALE", "RECORD", "UNDEF_PRICE", "DbnFile", "DbnHeader", "SymbolInterval", "open_dbn", "read_dbn"]
+__all__ = [
+    "PRICE_SCALE",
+    "RECORD",
+    "UNDEF_PRICE",
+    "DbnFile",
+    "DbnHeader",
+    "SymbolInterval",
+    "count_records",
+    "open_dbn",
+    "read_dbn",
+]
 
 _NEEDED = "ohlcv-1s, -1m, -1h or -1d is needed"
 _INTERVALS = {"ohlcv-1s": 10**9, "ohlcv-1m": 60 * 10**9, "ohlcv-1h": 3600 * 10**9, "ohlcv-1d": 86400 * 10**9}
@@ -67,6 +77,15 @@ def read_dbn(path: Path) -> DbnFile:
     records = np.concatenate([first, *more]) if more else first
     records.setflags(write=False)
     return DbnFile(header.path, header.version, header.dataset, header.interval, header.symbols, records)
+
+
+def count_records(path: Path) -> int:
+    """How many records a file has; all of them are read and checked, none is kept.
+
+    Raises:
+        DataError: as `open_dbn`.
+    """
+    return sum(map(len, open_dbn(path)[1]))
 
 
 def open_dbn(path: Path) -> tuple[DbnHeader, Iterator[Records]]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from mamba2.data.api import infer_stype
-from mamba2.data.dbn import read_dbn
+from mamba2.data.dbn import count_records
 from mamba2.errors import ConfigError, DataError
 
 SCHEMAS = ("ohlcv-1s", "ohlcv-1m", "ohlcv-1h", "ohlcv-1d")
@@ -97,7 +97,7 @@ def is_there(path: Path, records: int) -> bool:
     """
     if not path.exists():
         return False
-    found = len(read_dbn(path).records)
+    found = count_records(path)
     if found != records:
         raise DataError(
             f"{path}: must hold the {records:,} records asked for, or not exist; it has {found:,}. Move it away."
@@ -121,7 +121,7 @@ def download(client: Any, request: Request, path: Path, records: int) -> None:
         with warnings.catch_warnings(record=True):  # degraded days come as warnings, and below by name
             warnings.simplefilter("always")
             _ask(client, request, client.timeseries.get_range, {**_range(request), "path": str(beside)})
-        found = len(read_dbn(beside).records)
+        found = count_records(beside)
         if found != records:
             raise DataError(
                 f"{path}: the download must have {records:,} records, as announced; got {found:,}. Try again; align "

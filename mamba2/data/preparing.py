@@ -18,7 +18,8 @@ import numpy as np
 from mamba2.data.condition import find_conditions
 from mamba2.data.dbn import open_dbn
 from mamba2.data.folder import BARS, CHECKSUMS, FORMAT, MANIFEST, NUMBER, WIDTH, checksums, digest, read_manifest
-from mamba2.data.series import Source, merge, series_of
+from mamba2.data.merge import merge
+from mamba2.data.series import Source, series_of
 from mamba2.data.staging import Staged, read_staged, stage
 from mamba2.errors import DataError
 

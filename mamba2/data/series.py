@@ -1,4 +1,4 @@
-"""Records of a file to columns of each series, and the series of several files to one."""
+"""Records of a file to columns of each series, and what several files hold of each."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import date
@@ -189,50 +189,3 @@ def _symbol_at(intervals: _Lookup, instrument: int, time: int) -> tuple[str, int
         elif time < end:
             symbol, until = name, min(until, end)
     return symbol, until
-
-
-def merge(symbol: str, parts: Sequence[Part]) -> Iterator[Columns]:
-    """The bars of one series out of several files, a block at a time, without those that come twice.
-
-    Raises:
-        DataError: two files hold different bars for one time.
-    """
-    group: list[Part] = []
-    for part in sorted(parts, key=lambda part: part.first):
-        if group and part.first > max(each.last for each in group):
-            yield from _merge_overlapping(symbol, group)
-            group = []
-        group.append(part)
-    yield from _merge_overlapping(symbol, group)
-
-
-def _merge_overlapping(symbol: str, parts: Sequence[Part]) -> Iterator[Columns]:
-    if len(parts) == 1:
-        yield from parts[0].blocks
-        return
-    streams = [iter(part.blocks) for part in parts]
-    held = [next(stream) for stream in streams]
-    while any(block.shape[1] for block in held):
-        until = min(block[0, -1] for block in held if block.shape[1])
-        ends = [int(np.searchsorted(block[0], until, side="right")) for block in held]
-        yield _once(symbol, parts, [block[:, :end] for block, end in zip(held, ends, strict=True)])
-        held = [block[:, end:] for block, end in zip(held, ends, strict=True)]
-        held = [block if block.shape[1] else next(stream, block) for stream, block in zip(streams, held, strict=True)]
-
-
-def _once(symbol: str, parts: Sequence[Part], blocks: Sequence[Columns]) -> Columns:
-    """The blocks, one for each part, in time order; a bar that several hold comes once."""
-    columns = np.concatenate(blocks, axis=1)
-    source = np.repeat(np.arange(len(parts)), [block.shape[1] for block in blocks])
-    order = np.argsort(columns[0], kind="stable")
-    columns, source = columns[:, order], source[order]
-    again = columns[0, 1:] == columns[0, :-1]
-    differing = np.flatnonzero(again & (columns[:, 1:] != columns[:, :-1]).any(axis=0))
-    if len(differing):
-        at = differing[0]
-        raise DataError(
-            f"{parts[source[at + 1]].path}: a bar that comes in two files must be the same in both; {symbol} at "
-            f"{utc(columns[0, at])} differs from {parts[source[at]].path}. Keep one of the files."
-        )
-    once: Columns = columns[:, np.concatenate([[True], ~again])]
-    return once

@@ -161,8 +161,7 @@ class Mamba2Block(nn.Module):
 
     def _options(self) -> Options:
         config = self.config
-        norm = "none" if self.norm_weight is None else config.norm
-        return Options(config.n_groups, config.dt_range, norm, config.norm_eps)
+        return Options(config.n_groups, config.dt_range, config.norm, config.norm_eps)
 
     def _composed(
         self, u: Float[Tensor, "batch time d_model"], state: State, weights: Weights

@@ -56,7 +56,9 @@ def _facts(report: Mapping[str, Any]) -> Iterator[Check]:
     is_done, is_finite = report["outcome"] == "finished", report["outcome"] != "failed"
     done = f"{report['step']:,} of {report['steps']:,} steps, {len(epochs)} of {report['of_epochs']} epochs"
     yield Check("all steps", True if is_done else None if is_finite else False, done)
-    yield Check("finite", is_finite, "every loss, gradient and state" if is_finite else report["fault"])
+    yield Check(
+        "finite", is_finite, "every loss, gradient and state" if is_finite else report["fault"].partition(". ")[0]
+    )
     if len(epochs) > 1:
         first, last = epochs[0]["train_loss"], epochs[-1]["train_loss"]
         yield Check("training loss fell", last < first, f"{first:.4f} in the first epoch, {last:.4f} in the last")

@@ -55,15 +55,17 @@ def train(files: Sequence[Path], config: RunConfig, out: Path, *, resume: bool, 
         Mamba2Error: as `fit_files`.
     """
     console = Console(soft_wrap=True, highlight=False, quiet=os.environ.get("RANK", "0") != "0")
-    columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"), TimeRemainingColumn())
+    columns = (BarColumn(bar_width=20), MofNCompleteColumn(), TextColumn("{task.description}"), TimeRemainingColumn())
     bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
-    epochs, checkpoint, times = 0, None, list[float]()
+    epochs, checkpoint, times, bars = 0, None, list[float](), 0
     with stoppable() as stop, bar:
         task = bar.add_task("")
         for event in fit_files(files, config, out, resume=resume, stop=stop, tensorboard=tensorboard):
             times.append(time.perf_counter())
             if isinstance(event, Step):
-                bar.update(task, completed=event.step, total=event.steps, description=f"loss {event.loss:.4f}")
+                bars += event.bars
+                said = f"loss {event.loss:.4f}  {bars / (times[-1] - times[0]):,.0f} bars/s"
+                bar.update(task, completed=event.step, total=event.steps, description=said)
                 if len(times) == _MEASURED + 1:
                     left = event.steps - event.step
                     seconds = left * (times[-1] - times[1]) / (_MEASURED - 1)

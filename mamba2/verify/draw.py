@@ -1,6 +1,7 @@
 """How Hypothesis draws the cases of a law: small sizes first, every option that is claimed, then a seed."""
 
 import math
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -39,6 +40,27 @@ def fixed_cases(law: Law, implementation: type[Implementation]) -> tuple[Case, .
     chosen = SMALL_CASES[-1:] if law.cost > MUCH else SMALL_CASES
     dtype = "float64" if "float64" in implementation.claims else "float32"
     return tuple(replace(case, dtype=dtype) for case in chosen)
+
+
+def simpler(case: Case, name: str, law: Law, implementation: type[Implementation]) -> Iterator[Case]:
+    """The same case with less in one field, the least first; each could have been drawn."""
+    value, least = getattr(case, name), case.group if name == "head" else getattr(Case(), name)
+    match name:
+        case "time":
+            for end in range(1, case.time):
+                yield replace(case, time=end, cuts=tuple(cut for cut in case.cuts if cut <= end))
+        case "cuts":
+            fewer: list[tuple[int, ...]] = [(), (1,), *((cut,) for cut in value)]
+            yield from (replace(case, cuts=cuts) for cuts in fewer[: fewer.index(value) if value in fewer else None])
+        case "batch" | "dtype" if value == 0 or name == "dtype":
+            return
+        case "group" if "groups" in law.needs:
+            return
+        case "conv_bias" if "conv_bias" in implementation.claims and "no conv_bias" not in implementation.claims:
+            return
+        case _ if value != least:
+            change: dict[str, Any] = {name: least}
+            yield replace(case, **change)
 
 
 @st.composite

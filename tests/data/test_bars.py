@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from mamba2.data import bars as bars_module
 from mamba2.data.bars import DAY, HOUR, MINUTE, SECOND, Bars, Dropped, Market, exchange_time, load_bars
 from mamba2.data.dbn import RECORD, SymbolInterval
 from mamba2.data.selection import SeriesRow, describe, segment_starts, select, trading_day
@@ -264,6 +265,22 @@ def test_the_front_changes_at_the_start_of_the_session_not_at_midnight():
     old = make_bars("6EH4", [NOON, evening, evening + MINUTE], [9, 9, 9])
 
     assert kept(make_market(old), "front") == {"6EH4": [evening + MINUTE]}
+
+
+def test_the_volume_of_a_session_is_that_of_all_its_slabs(monkeypatch):
+    monkeypatch.setattr(bars_module, "_SLAB", 2)
+    old = make_bars("6EH4", [NOON, NOON + MINUTE, NOON + 2 * MINUTE, NOON + DAY], [5, 5, 5, 1])
+    new = make_bars("6EM4", [NOON, NOON + DAY], [9, 1], instrument_id=2)
+
+    assert kept(make_market(old, new), "front") == {"6EH4": [NOON + DAY]}
+
+
+@pytest.mark.parametrize("slab", [1, 2, 3])
+def test_segments_are_the_same_in_slabs_of_any_size(monkeypatch, slab):
+    monkeypatch.setattr(bars_module, "_SLAB", slab)
+    bars = make_bars("6EH4", [NOON, NOON + MINUTE, NOON + HOUR, NOON + 2 * HOUR])
+
+    assert segment_starts(bars, np.ones(4, bool), None).tolist() == [True, False, True, True]
 
 
 def test_a_spread_is_never_the_front():

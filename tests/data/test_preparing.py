@@ -159,6 +159,16 @@ def test_half_a_file_that_was_staged_when_the_process_was_killed_is_never_used(
     require_same(load_bars([tmp_path / "bars"]), load_bars(example))
 
 
+def test_what_was_staged_is_read_again_where_its_runs_are_gone(example: list[Path], tmp_path: Path) -> None:
+    stopped = prepare_folder(example, tmp_path / "bars")
+    next(stopped)
+    stopped.close()
+    (tmp_path / ".bars.unfinished" / "runs").unlink()
+
+    assert [each.is_new for each in run(example, tmp_path / "bars")] == [True, True, True, True]
+    require_same(load_bars([tmp_path / "bars"]), load_bars(example))
+
+
 @pytest.mark.parametrize("moment", range(14))
 def test_wherever_it_is_killed_nothing_loads_or_all_and_it_goes_on(
     moment: int, example: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -127,7 +127,7 @@ def bar(time: int, *, close: int = 10**9, instrument_id: int = 1, rtype: RType =
     """A bar of one price."""
     return bytes(
         OHLCVMsg(
-            rtype=rtype,
+            rtype=int(rtype),
             publisher_id=1,
             instrument_id=instrument_id,
             ts_event=time,

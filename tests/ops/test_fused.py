@@ -1,5 +1,6 @@
 """The fast form: how it cuts a call, what it says of wrong sizes, and when a block does without it."""
 
+import math
 import re
 from collections.abc import Callable
 
@@ -15,7 +16,10 @@ from mamba2.model.choice import why_composed, why_never_fused
 from mamba2.ops.fused.conv import conv_backward, conv_forward
 from mamba2.ops.fused.mixer import fused_mixer
 from mamba2.ops.fused.plan import Plan, make_plan, tiles
+from mamba2.ops.fused.scan import scan_backward, scan_forward
 from mamba2.ops.fused.tile import State
+from mamba2.ops.scan import scan_sequential
+from mamba2.verify.strategies import Source
 
 CONFIG = ModelConfig(d_model=4, d_state=2, headdim=2, d_conv=3)
 
@@ -53,6 +57,45 @@ def test_the_convolution_and_its_derivative_on_numbers_done_by_hand():
     assert y.flatten().tolist() == [23.5, 34.5]
     assert (dx.flatten().tolist(), dweight.tolist()) == ([1001.0, 100.0], [[302.0, 403.0]])
     assert (dbias.item(), dpast.item()) == (101.0, 10.0)
+
+
+def test_a_step_that_forgets_everything_leaves_those_after_it_as_they_are():
+    dt = torch.tensor([1e25, 1.0, 1e25, 1.0]).reshape(1, 1, 1, 4)
+    one = torch.ones(1, 1, 1, 4, 1)
+
+    y, state, _ = scan_forward(one / dt[..., None], dt, torch.tensor([-math.log(2.0)]), one, one, None, None)
+
+    assert y.flatten().tolist() == pytest.approx([1.0, 1.5, 1.0, 1.5], rel=1e-5)
+    assert state.item() == pytest.approx(1.5)
+
+
+def test_gradients_do_not_see_what_a_step_forgot():
+    source = Source(1)
+    dt = torch.tensor([1e25, 1.3, 1e25, 0.7, 0.4], dtype=torch.float64).reshape(1, 1, 1, 5)
+    x, B, C = (source.normal(1, 1, 1, 5, size) for size in (3, 2, 2))
+    A, x = torch.tensor([-0.6], dtype=torch.float64), x / dt[..., None]
+    y, _, tape = scan_forward(x, dt, A, B, C, None, None)
+    dy = source.normal(*y.shape)
+    got = scan_backward(tape, dy, None)
+
+    leaves = [each.clone().requires_grad_() for each in (x, B, C, dt, A)]
+    flat = [each.movedim(2, 3).flatten(1, 2) for each in leaves[:4]]
+    zeros = torch.zeros(1, 1, 3, 2, dtype=torch.float64)
+    plain, _ = scan_sequential(flat[0] * flat[3][..., None], flat[3] * leaves[4], flat[1], flat[2], zeros)
+    wanted = torch.autograd.grad((plain * dy.movedim(2, 3).flatten(1, 2)).sum(), leaves)
+
+    for one, other in zip(got[:5], wanted, strict=True):
+        assert torch.allclose(one, other, rtol=1e-9, atol=0.0)
+
+
+def test_a_step_of_nothing_has_no_gradient_of_its_own_and_all_gradients_keep_their_dtype():
+    dt, one = torch.tensor([0.0, 1.0]).reshape(1, 1, 1, 2), torch.ones(1, 1, 1, 2, 1)
+    _, state, tape = scan_forward(one, dt, torch.tensor([-1.0]), one, one, torch.zeros(1), torch.zeros(1, 1, 1, 1))
+
+    got = scan_backward(tape, one * torch.tensor([1.0, 0.0])[:, None], torch.zeros_like(state))
+
+    assert got.dt.flatten().tolist() == [0.0, 0.0]
+    assert {each.dtype for each in got} == {torch.float32}
 
 
 def test_sizes_that_do_not_fit_are_refused_by_name(block):
@@ -123,19 +166,17 @@ def test_a_block_asks_and_obeys(block, monkeypatch: pytest.MonkeyPatch):
     assert "_Mixer" not in type(slow.grad_fn).__name__
 
 
-def test_a_plain_step_runs_in_the_fast_form_and_another_does_not(block, monkeypatch: pytest.MonkeyPatch):
-    asked: list[str | None] = []
-    ask = room.why_composed_step
-    monkeypatch.setattr(room, "why_composed_step", lambda *of: asked.append(ask(*of)) or asked[-1])
-    ran: list[str] = []
-    fast = room.fused_step
-    monkeypatch.setattr(room, "fused_step", lambda *of: ran.append("fast") or fast(*of))
+def test_a_step_asks_and_obeys_and_both_forms_of_it_are_the_same(block, monkeypatch: pytest.MonkeyPatch):
+    ran, form = [], room.fused_step
+    monkeypatch.setattr(room, "fused_step", lambda *of: ran.append("fast") or form(*of))
+    u, state = torch.randn(3, 1, 4), block(torch.randn(3, 5, 4), block.initial_state(3))[1]
+    fast = block.step(u, state)
+    monkeypatch.setattr(room, "why_composed_step", lambda *_: "asked for")
+    slow = block.step(u, state)
 
-    block.step(torch.randn(3, 1, 4), block.initial_state(3))
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        block.step(torch.randn(3, 1, 4), block.initial_state(3))
-
-    assert (asked[0], ran) == (None, ["fast"])
+    assert ran == ["fast"]
+    for one, other in zip((fast[0], *fast[1]), (slow[0], *slow[1]), strict=True):
+        assert torch.allclose(one, other, atol=1e-6)
 
 
 def test_nothing_is_kept_where_no_gradient_is_wanted(block):

@@ -560,6 +560,23 @@ class GradientOfBWherePacked(Pieces):
         return Pieces.run_packed(as_if(_GradientOfBDoubled, self), u, state, cu_seqlens)
 
 
+class _GradientOfOneRow(Pieces):
+    def conv(self, x: Tensor, past: Tensor, lengths: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        _, after = super().conv(x, past, lengths)
+        block, others = self.module, None if lengths is None else lengths[1:]
+        first, _ = super().conv(x[:1], past[:1], None if lengths is None else lengths[:1])
+        rest, _ = causal_conv1d(x[1:], block.conv_weight.detach(), block.conv_bias, past[1:], others)
+        return torch.cat((first, rest)), after
+
+
+@reported("fla-org/flash-linear-attention/pull/955", breaks=laws.packed_sequences_do_not_know_of_each_other)
+class ConvGradientOfOneRow(Pieces):
+    """Of sequences that are packed and run as a batch, only the first gives the convolution's weights a gradient."""
+
+    def run_packed(self, u: Tensor, state: BlockState, cu_seqlens: Tensor) -> Any:
+        return Pieces.run_packed(as_if(_GradientOfOneRow, self), u, state, cu_seqlens)
+
+
 # Groups
 
 

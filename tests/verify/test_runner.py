@@ -35,6 +35,15 @@ class LosesStatesBetweenChunks(ScanChunked):
         return torch.cat(outputs, dim=1) if outputs else x, state
 
 
+class TakesAConstantBForOne(ScanChunked):
+    """Where B does not change, the state that is given back has 1 in its place."""
+
+    def run(self, x, dt, A, B, C, state):
+        y, after = super().run(x, dt, A, B, C, state)
+        constant = bool((B - B[:, :1] == 0).all())
+        return y, super().run(x, dt, A, torch.ones_like(B), C, state)[1] if constant else after
+
+
 class ForgetsTheBatch(ScanChunked):
     """Of B and C only the first sequence, as in the run that this project began with."""
 
@@ -49,7 +58,7 @@ def judged(law, implementation) -> Verdict:
 def test_what_is_right_holds() -> None:
     verdict = judged(laws.a_run_is_the_textbook, CausalConv)
 
-    assert (verdict.outcome, verdict.case, verdict.examples) == ("holds", None, 56)
+    assert (verdict.outcome, verdict.case, verdict.examples) == ("holds", None, 57)
 
 
 def test_what_is_not_claimed_is_not_judged() -> None:
@@ -73,6 +82,12 @@ def test_a_fault_at_chunk_borders_shrinks_to_two_chunks_of_one_step() -> None:
 
     assert verdict.outcome == "holds"
     assert (wrong.outcome, wrong.case.batch, wrong.case.time, wrong.case.chunk) == ("broken", 1, 2, 1)
+
+
+def test_sizes_that_are_drawn_different_do_not_stay_so() -> None:
+    verdict = judge(laws.stopping_and_going_on_changes_nothing, TakesAConstantBForOne, target="planted", examples=1000)
+
+    assert verdict.case == Case(time=2, cuts=(1,))
 
 
 def test_a_shape_error_shrinks_to_two_empty_sequences_and_is_kept_whole() -> None:

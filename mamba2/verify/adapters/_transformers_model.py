@@ -99,8 +99,10 @@ class CausalLM(Model):
         self.module.save_pretrained(path)
 
     def load(self, path: Path) -> None:
-        """As transformers loads."""
+        """As transformers loads; memory of the file need not be aligned, and sums may then differ in the last bit."""
         self.module = type(self.module).from_pretrained(path, dtype=torch.float32)
+        for each in self.module.parameters():
+            each.data = each.data.clone()
 
     def _call(self, u: Tensor, state: Cached | None, mask: Tensor | None) -> tuple[Tensor, Cached]:
         cache, seen = start(self.modeling, self.settings, u, state)
