@@ -1,6 +1,7 @@
 """What the pages show is run as it stands there: Python, commands, and the output printed below a block."""
 
 import glob
+import importlib
 import re
 import runpy
 import shlex
@@ -14,6 +15,7 @@ import pytest
 import torch
 from transformers import Mamba2Config
 
+from mamba2.cli import app
 from mamba2.config import ModelConfig
 from mamba2.model.interop.layout_mamba_ssm import to_mamba_ssm
 from mamba2.model.language import LanguageModel
@@ -149,3 +151,14 @@ def test_other_pages_are_left_as_they_are() -> None:
     hook = runpy.run_path(str(DOCS / "_commands.py"))
 
     assert hook["on_page_markdown"]("# A page") == "# A page"
+
+
+def test_every_command_is_a_call_that_is_there() -> None:
+    page = (DOCS / "reference" / "commands.md").read_text(encoding="utf-8").partition("## The same in Python")[2]
+    rows = dict(re.findall(r"^\| `(\w+)` \| (.*) \|$", page, re.MULTILINE))
+    calls = [name for row in rows.values() for name in re.findall(r"`(mamba2\.[\w.]+)`", row)]
+
+    assert sorted(rows) == sorted(str(command.callback.__name__) for command in app.registered_commands)
+    assert len(calls) >= len(rows)
+    for module, _, name in (call.rpartition(".") for call in calls):
+        assert getattr(importlib.import_module(module), name).__doc__
