@@ -7,6 +7,7 @@ from functools import partial
 
 import pytest
 import torch
+import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
@@ -155,6 +156,28 @@ def test_derivatives_that_can_be_differentiated_again_are_those_of_the_composed_
     require_same(derivatives(fused(plan)), wanted, "derivative", largest_of(wanted))
 
 
+def test_a_state_of_which_a_part_is_zero_is_no_state_of_zeros():
+    case = case_of(11)
+    case.state.ssm[:, 1:] = 0.0
+
+    with torch.no_grad():
+        require_same(outputs(fused(), case), outputs(composed, case), "output")
+
+
+@pytest.mark.parametrize("use", [(True, False, False), (False, False, True)], ids=str)
+def test_a_second_derivative_counts_once_what_one_input_owes_to_another(use):
+    case = case_of(5)
+    u = case.u.requires_grad_()
+
+    def second(run: Run) -> Tensor:
+        owing = replace(case, state=BlockState(*(each * u.mean() for each in case.state)))
+        loss = weighted(outputs(run, owing), use)
+        (first,) = torch.autograd.grad(loss, u, create_graph=True)
+        return torch.autograd.grad(first.square().sum(), u)[0]
+
+    require_close("second derivative", second(fused(Plan(tile=8, chunk=3))), second(composed))
+
+
 @given(cases, plans)
 def test_neither_direction_edits_what_it_is_given_and_backward_can_be_run_again(case, plan):
     leaves, everything = leaves_of(case), (True, True, True)
@@ -224,6 +247,16 @@ def test_the_plan_that_is_chosen_gives_the_composed_form_too(time):
 )
 def test_each_option_alone_gives_the_composed_form(options):
     require_same_with_gradients(Plan(tile=8, chunk=3), case_of(11, **options))
+
+
+def test_steps_that_are_at_their_limits_have_the_gradients_of_the_composed_form():
+    case = case_of(11)
+    with torch.no_grad():
+        case.block.in_proj.weight[-4:] = 0.0
+    least, *_, most = F.softplus(case.block.dt_bias).sort().values.tolist()
+    case.block.config = replace(case.block.config, dt_range=(least, most))
+
+    require_same_with_gradients(Plan(tile=8, chunk=3), case)
 
 
 @pytest.mark.parametrize("use", [(True, False, False), (False, True, False), (False, False, True)], ids=str)

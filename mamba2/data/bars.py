@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from mamba2.data.clock import DAY, EXCHANGE, HOUR, INTERVAL_NAMES, MINUTE, SECOND, exchange_time, utc
 from mamba2.data.condition import find_conditions
 from mamba2.data.folder import read_folder
-from mamba2.data.merge import merge
+from mamba2.data.merge import joined, merge
 from mamba2.data.series import read_source, series_of
 
 __all__ = [
@@ -110,8 +110,7 @@ def load_bars(paths: Sequence[Path]) -> Market:
     sources = [read_folder(path) if path.is_dir() else read_source(path) for path in paths]
     series, dropped = [], []
     for key, parts in series_of(sources):
-        blocks = list(merge(key.symbol, parts))
-        columns = blocks[0] if len(blocks) == 1 else np.concatenate(blocks, axis=1)
+        columns = joined(list(merge(key.symbol, parts)))
         series.append(Bars(*key, sources[0].interval, *columns))
         repeated = sum(part.bars for part in parts) - columns.shape[1]
         repeated += sum(source.repeated.get(key, 0) for source in sources)

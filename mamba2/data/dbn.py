@@ -74,8 +74,7 @@ def read_dbn(path: Path) -> DbnFile:
     """
     header, chunks = open_dbn(path)
     first, *more = chunks
-    records = np.concatenate([first, *more]) if more else first
-    records.setflags(write=False)
+    records = np.frombuffer(b"".join(each.data for each in (first, *more)), RECORD) if more else first
     return DbnFile(header.path, header.version, header.dataset, header.interval, header.symbols, records)
 
 

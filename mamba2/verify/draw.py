@@ -60,7 +60,8 @@ def simpler(case: Case, name: str, law: Law, implementation: type[Implementation
             return
         case _ if value != least:
             change: dict[str, Any] = {name: least}
-            yield replace(case, **change)
+            made = replace(case, **change)
+            yield made if made.head * made.channel % made.expand == 0 else replace(made, expand=1)
 
 
 @st.composite

@@ -13,6 +13,7 @@ from mamba2.errors import ShapeError
 from mamba2.model import block as room
 from mamba2.model.block import BlockState, Mamba2Block
 from mamba2.model.choice import why_composed, why_never_fused
+from mamba2.ops.fused import mixer
 from mamba2.ops.fused.conv import conv_backward, conv_forward
 from mamba2.ops.fused.mixer import fused_mixer
 from mamba2.ops.fused.plan import Plan, make_plan, tiles
@@ -179,8 +180,20 @@ def test_a_step_asks_and_obeys_and_both_forms_of_it_are_the_same(block, monkeypa
         assert torch.allclose(one, other, atol=1e-6)
 
 
-def test_nothing_is_kept_where_no_gradient_is_wanted(block):
-    with torch.no_grad():
-        y, after = block(torch.randn(2, 5, 4), block.initial_state(2))
+def test_nothing_is_kept_where_no_gradient_is_wanted(block, monkeypatch: pytest.MonkeyPatch):
+    kept, run = [], mixer._run
 
+    def watched(*of: object, keep: bool) -> tuple:
+        ran = run(*of, keep=keep)
+        kept.append(len(ran[2]))
+        return ran
+
+    monkeypatch.setattr(mixer, "_run", watched)
+    call = torch.randn(2, 5, 4), block.initial_state(2)
+    block(*call)
+    with torch.no_grad():
+        y, after = block(*call)
+    block.requires_grad_(False)(*call)
+
+    assert kept == [1, 0, 0]
     assert (y.grad_fn, after.ssm.grad_fn) == (None, None)
