@@ -275,6 +275,15 @@ def test_the_volume_of_a_session_is_that_of_all_its_slabs(monkeypatch):
     assert kept(make_market(old, new), "front") == {"6EH4": [NOON + DAY]}
 
 
+def test_a_half_day_ends_a_segment_and_the_next_session_is_another_day():
+    # Early close at 12:15 in Chicago on 3 July; trading goes on at 17:00, an hour after a whole day's close.
+    times = [at("2024-07-03T17:13"), at("2024-07-03T17:14"), at("2024-07-03T22:00"), at("2024-07-03T22:01")]
+    bars = make_bars("ESU4", times)
+
+    assert segment_starts(bars, np.ones(4, bool), None).tolist() == [True, False, True, False]
+    assert trading_day(bars.time).tolist() == [at("2024-07-03") // DAY] * 2 + [at("2024-07-04") // DAY] * 2
+
+
 @pytest.mark.parametrize("slab", [1, 2, 3])
 def test_segments_are_the_same_in_slabs_of_any_size(monkeypatch, slab):
     monkeypatch.setattr(bars_module, "_SLAB", slab)
