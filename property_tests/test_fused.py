@@ -217,8 +217,10 @@ def case_of(time: int, **options: object) -> BlockCase:
     return BlockCase(block, None, source.normal(3, time, 8), state)
 
 
-def require_same_with_gradients(plan: Plan | None, case: BlockCase, use: tuple[bool, ...] = (True, True, True)) -> None:
-    leaves = leaves_of(case)
+def require_same_with_gradients(
+    plan: Plan | None, case: BlockCase, use: tuple[bool, ...] = (True, True, True), *, is_fresh: bool = False
+) -> None:
+    leaves = [each.requires_grad_() for each in (case.u, *case.block.parameters())] if is_fresh else leaves_of(case)
     actual, expected = outputs(fused(plan), case), outputs(composed, case)
     require_same(actual, expected, "output")
     wanted = gradients(expected, leaves, use)
@@ -260,10 +262,10 @@ def test_steps_that_are_at_their_limits_have_the_gradients_of_the_composed_form(
 
 
 @pytest.mark.parametrize("use", [(True, False, False), (False, True, False), (False, False, True)], ids=str)
-@pytest.mark.parametrize("state", ["some", "none"])
+@pytest.mark.parametrize("is_fresh", [False, True])
 @pytest.mark.parametrize("plan", [Plan(tile=8, chunk=3), Plan(tile=11, chunk=11)], ids=["many chunks", "one chunk"])
-def test_each_result_alone_has_the_gradients_of_the_composed_form(plan, state, use):
+def test_each_result_alone_has_the_gradients_of_the_composed_form(plan, is_fresh, use):
     case = case_of(11)
-    case = case if state == "some" else replace(case, state=BlockState(*(0 * each for each in case.state)))
+    case = replace(case, state=case.block.initial_state(3)) if is_fresh else case
 
-    require_same_with_gradients(plan, case, use)
+    require_same_with_gradients(plan, case, use, is_fresh=is_fresh)

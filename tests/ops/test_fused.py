@@ -42,6 +42,17 @@ def test_a_short_sequence_is_one_chunk_and_many_rows_share_a_tile():
     assert [rows for rows, _ in tiles(plan._replace(tile=120), 5, 60)] == [slice(0, 2), slice(2, 4), slice(4, 5)]
 
 
+def test_a_tile_holds_at_least_one_chunk():
+    ((_, spans),) = tiles(Plan(tile=3, chunk=4), 1, 8)
+
+    assert spans == [(0, 4, 4), (4, 8, 4)]
+
+
+@pytest.mark.parametrize(("time", "d_state", "chunk"), [(96, 16, 96), (97, 127, 32), (97, 128, 64)])
+def test_the_chunk_changes_where_it_was_measured_to(time, d_state, chunk):
+    assert make_plan(time, d_state).chunk == chunk
+
+
 def test_every_step_is_in_one_whole_chunk_of_one_span():
     ((_, spans),) = tiles(Plan(tile=64, chunk=32), 1, 150)
 
@@ -70,11 +81,12 @@ def test_a_step_that_forgets_everything_leaves_those_after_it_as_they_are():
     assert state.item() == pytest.approx(1.5)
 
 
-def test_gradients_do_not_see_what_a_step_forgot():
+@pytest.mark.parametrize("decay", [-0.6, -1e-3])
+def test_gradients_do_not_see_what_a_step_forgot(decay):
     source = Source(1)
     dt = torch.tensor([1e25, 1.3, 1e25, 0.7, 0.4], dtype=torch.float64).reshape(1, 1, 1, 5)
     x, B, C = (source.normal(1, 1, 1, 5, size) for size in (3, 2, 2))
-    A, x = torch.tensor([-0.6], dtype=torch.float64), x / dt[..., None]
+    A, x = torch.tensor([decay], dtype=torch.float64), x / dt[..., None]
     y, _, tape = scan_forward(x, dt, A, B, C, None, None)
     dy = source.normal(*y.shape)
     got = scan_backward(tape, dy, None)
