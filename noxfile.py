@@ -55,7 +55,7 @@ def tests(session: nox.Session) -> None:
 @nox.session(default=False)
 def lowest(session: nox.Session) -> None:
     """Run the tests that need no other library with the lowest versions that pyproject.toml allows, but for torch's."""
-    pins = Path(session.create_tmp(), "lowest.txt")
+    pins = Path(session.virtualenv.location, "lowest.txt")  # not in a folder that would hold the tests' files too
     pins.write_text("\n".join(lowest_versions(PROJECT["project"]["dependencies"])), encoding="utf-8")
     locked = Path("constraints.txt").read_text(encoding="utf-8").splitlines()
     torch_and_pytest = [line for line in locked if line.startswith(("torch==", "pytest==", "pytest-timeout=="))]

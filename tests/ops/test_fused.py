@@ -184,6 +184,7 @@ def test_a_step_asks_and_obeys_and_both_forms_of_it_are_the_same(block, monkeypa
     monkeypatch.setattr(room, "fused_step", lambda *of: ran.append("fast") or form(*of))
     u, state = torch.randn(3, 1, 4), block(torch.randn(3, 5, 4), block.initial_state(3))[1]
     fast = block.step(u, state)
+    assert ran == ["fast"]
     monkeypatch.setattr(room, "why_composed_step", lambda *_: "asked for")
     slow = block.step(u, state)
 
