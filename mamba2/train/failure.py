@@ -76,6 +76,10 @@ def replay(folder: Path) -> Replay:
     Raises:
         CheckpointError: the folder is not what `save_failed` wrote.
     """
+    if not (folder / "failure.json").is_file():
+        raise CheckpointError(
+            f"{folder}: must be what a step that was not finite left; it holds no failure.json. Name RUN/failed-batch."
+        )
     model, config = load_model(folder)
     try:
         tensors, _ = read_safetensors(folder / "batch.safetensors")

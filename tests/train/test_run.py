@@ -214,6 +214,13 @@ def test_replay_says_what_is_found_and_fails(
     assert outcome.out.splitlines()[2] == "first:  the batch's features"
 
 
+def test_what_is_no_failed_batch_is_refused_by_name(tmp_path: Path, command: Command) -> None:
+    assert command("replay", tmp_path).err == (
+        f"mamba2: {tmp_path}: must be what a step that was not finite left; it holds no failure.json. "
+        "Name RUN/failed-batch.\n"
+    )
+
+
 def test_a_loss_that_doubles_is_warned_of_once() -> None:
     losses = [1.0] * 30 + [3.0] * 60
     steps = [Step(1, number + 1, 90, loss, 0.1, 1.0, 8) for number, loss in enumerate(losses)]
