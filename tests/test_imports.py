@@ -12,7 +12,7 @@ import mamba2
 
 PACKAGE = Path(mamba2.__file__).parent
 
-OPEN = {"errors", "shapes", "config", "__version__"}
+OPEN = {"errors", "shapes", "config", "disk", "__version__"}
 """Open to every room."""
 
 ROOMS = {
@@ -20,6 +20,7 @@ ROOMS = {
     "shape_faults": set(),
     "shapes": {"errors", "shape_faults"},
     "config": {"errors"},
+    "disk": set(),
     "ops": OPEN,
     "model": OPEN | {"ops"},
     "data": OPEN,

@@ -5,7 +5,6 @@ manifest.json   which series, where in that file, and from which files
 checksums       SHA-256 of both, as `sha256sum -c` reads it
 """
 
-import hashlib
 import json
 from datetime import date
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from mamba2.data.series import Columns, Key, Source, part_of
+from mamba2.disk import sha256
 from mamba2.errors import DataError
 
 FORMAT = "mamba2-bars-1"
@@ -77,13 +77,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 
 def checksums(folder: Path) -> str:
     """The SHA-256 of the folder's files, as `sha256sum` writes it."""
-    return "".join(f"{digest(folder / name)}  {name}\n" for name in (BARS, MANIFEST))
-
-
-def digest(path: Path) -> str:
-    """SHA-256 of a file, however large."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    return "".join(f"{sha256(folder / name)}  {name}\n" for name in (BARS, MANIFEST))
 
 
 def _columns(numbers: Columns, series: dict[str, int]) -> Columns:

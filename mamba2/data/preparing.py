@@ -5,7 +5,6 @@ goes on with the first file that is not staged whole. The folder gets its name w
 """
 
 import json
-import os
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
@@ -17,10 +16,11 @@ import numpy as np
 
 from mamba2.data.condition import find_conditions
 from mamba2.data.dbn import open_dbn
-from mamba2.data.folder import BARS, CHECKSUMS, FORMAT, MANIFEST, NUMBER, WIDTH, checksums, digest, read_manifest
+from mamba2.data.folder import BARS, CHECKSUMS, FORMAT, MANIFEST, NUMBER, WIDTH, checksums, read_manifest
 from mamba2.data.merge import merge
 from mamba2.data.series import Source, series_of
 from mamba2.data.staging import Staged, read_staged, stage
+from mamba2.disk import reach_disk, sha256
 from mamba2.errors import DataError
 
 
@@ -52,12 +52,12 @@ def prepare_folder(files: Sequence[Path], out: Path) -> Iterator[Read]:
         work.mkdir(parents=True, exist_ok=True)
         with _locked(work, out):
             staged = read_staged(work)
-            for path, sha256 in zip(files, digests, strict=True):
-                is_new = sha256 not in staged
+            for path, digest in zip(files, digests, strict=True):
+                is_new = digest not in staged
                 if is_new:
-                    staged[sha256] = stage(work, path, sha256)
-                yield Read(path, staged[sha256].source.messages, is_new)
-            _put_together([_of(path, staged[sha256]) for path, sha256 in zip(files, digests, strict=True)], work, place)
+                    staged[digest] = stage(work, path, digest)
+                yield Read(path, staged[digest].source.messages, is_new)
+            _put_together([_of(path, staged[digest]) for path, digest in zip(files, digests, strict=True)], work, place)
     except OSError as error:
         raise DataError(
             f"{out}: must be writable; {error.strerror}. Check the folder, its permissions and the room on the disk."
@@ -67,7 +67,7 @@ def prepare_folder(files: Sequence[Path], out: Path) -> Iterator[Read]:
 
 def _digest(path: Path) -> str:
     open_dbn(path)  # which refuses by name what cannot be read, or is read for ever
-    return digest(path)
+    return sha256(path)
 
 
 def _is_there(out: Path, digests: Sequence[str]) -> bool:
@@ -136,11 +136,11 @@ def _put_together(staged: Sequence[Staged], work: Path, place: Path) -> None:
     (aside / MANIFEST).write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
     (aside / CHECKSUMS).write_text(checksums(aside), encoding="utf-8")
     for path in (*aside.iterdir(), aside):
-        _reach_disk(path)
+        reach_disk(path)
     if place.exists():
         place.rmdir()
     aside.rename(place)
-    _reach_disk(place.parent)
+    reach_disk(place.parent)
 
 
 def _write_bars(path: Path, sources: Sequence[Source]) -> list[dict[str, Any]]:
@@ -161,14 +161,3 @@ def _write_bars(path: Path, sources: Sequence[Source]) -> list[dict[str, Any]]:
             at += WIDTH * room
         file.truncate(NUMBER.itemsize * at)
     return series
-
-
-def _reach_disk(path: Path) -> None:
-    """Waits until a file, or the names in a folder, would outlast a loss of power."""
-    if path.is_dir() and os.name == "nt":  # Windows opens no folders
-        return
-    descriptor = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -1,7 +1,5 @@
 """Models as folders: written whole or not at all, every byte checked; weights that fit or whose faults are named."""
 
-import hashlib
-import os
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -13,6 +11,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from mamba2.disk import reach_disk, sha256
 from mamba2.errors import CheckpointError
 
 Weights = Mapping[str, Float[Tensor, "..."]]
@@ -43,12 +42,12 @@ def whole_folder(folder: Path) -> Iterator[Path]:
         aside.mkdir(parents=True)
         yield aside
         for path in (*aside.iterdir(), aside):
-            _reach_disk(path)
+            reach_disk(path)
         if place.exists():
             shutil.rmtree(replaced, ignore_errors=True)
             place.rename(replaced)
         aside.rename(place)
-        _reach_disk(place.parent)
+        reach_disk(place.parent)
     except (OSError, SafetensorError, RuntimeError) as error:  # torch.save tells of a full disk by a RuntimeError
         if not place.exists() and replaced.exists():
             replaced.rename(place)
@@ -79,26 +78,15 @@ def write_whole(path: Path, text: str) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         aside.write_text(text, encoding="utf-8")
-        _reach_disk(aside)
+        reach_disk(aside)
         aside.replace(path)
     except OSError as error:
         raise CheckpointError(f"{path}: cannot be written: {error}.") from error
 
 
-def _reach_disk(path: Path) -> None:
-    """Waits until a file, or the names in a folder, would outlast a loss of power."""
-    if path.is_dir() and os.name == "nt":  # Windows opens no folders
-        return
-    descriptor = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 def write_checksums(folder: Path) -> None:
     """Lists the SHA-256 of every file in the folder in its file `checksums`."""
-    lines = [f"{_sha256(path)}  {path.name}\n" for path in sorted(folder.iterdir()) if path.name != CHECKSUMS]
+    lines = [f"{sha256(path)}  {path.name}\n" for path in sorted(folder.iterdir()) if path.name != CHECKSUMS]
     (folder / CHECKSUMS).write_text("".join(lines), encoding="utf-8")
 
 
@@ -118,16 +106,11 @@ def require_unchanged(folder: Path) -> None:
     faults += [
         f"{name} is not what was written (SHA-256)"
         for name, digest in listed.items()
-        if name in there and _sha256(folder / name) != digest
+        if name in there and sha256(folder / name) != digest
     ]
     faults += [f"{CHECKSUMS} is cut short"] if rest else []
     if faults:
         raise CheckpointError(f"{folder}: damaged: {'; '.join(faults)}. Take another checkpoint.")
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def write_safetensors(path: Path, weights: Weights, metadata: dict[str, str]) -> None:
