@@ -6,6 +6,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from mamba2.config import RunConfig
+from mamba2.model.forecaster import Forecaster
 from mamba2.train.checkpoint import make_model
 from mamba2.train.evaluate import TensorBatch
 from mamba2.train.optim import make_optimizer
@@ -43,15 +44,25 @@ def dry_run(config: RunConfig) -> DryRun:
         ShapeError: a function of the model was given a tensor that does not fit it.
     """
     rows, time = standing_for(config.data.window)
-    batch, features = min(config.train.batch, rows), len(config.data.features)
+    batch = min(config.train.batch, rows)
     with FakeTensorMode():
-        model = make_model(config)
-        optimizer = make_optimizer(model, config.train)
-        fake = TensorBatch(
-            torch.zeros(batch, time, features),
-            torch.zeros(batch, time, len(config.data.targets)),
-            torch.ones(batch, time, dtype=torch.bool),
-        )
-        compute_gradients(model, fake, config.train.max_grad_norm)
-        optimizer.step()
-    return DryRun(sum(each.numel() for each in model.parameters()), batch, time, features)
+        model = with_gradients(config, batch, time)
+        make_optimizer(model, config.train).step()
+    parameters = sum(each.numel() for each in model.parameters())
+    return DryRun(parameters, batch, time, len(config.data.features))
+
+
+def with_gradients(config: RunConfig, batch: int, time: int) -> Forecaster:
+    """A new model after the backward pass of a batch of zeros, as training runs it.
+
+    Raises:
+        ShapeError: a function of the model was given a tensor that does not fit it.
+    """
+    model = make_model(config)
+    zeros = TensorBatch(
+        torch.zeros(batch, time, len(config.data.features)),
+        torch.zeros(batch, time, len(config.data.targets)),
+        torch.ones(batch, time, dtype=torch.bool),
+    )
+    compute_gradients(model, zeros, config.train.max_grad_norm, precision=config.train.precision)
+    return model

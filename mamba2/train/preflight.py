@@ -15,10 +15,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from mamba2.config import RunConfig
 from mamba2.errors import ConfigError
-from mamba2.train.checkpoint import make_model
-from mamba2.train.dry_run import standing_for
-from mamba2.train.evaluate import TensorBatch
-from mamba2.train.step import compute_gradients
+from mamba2.train.dry_run import standing_for, with_gradients
 
 _GB = 1e9
 
@@ -71,16 +68,10 @@ class _Step(NamedTuple):
 
 def _step(config: RunConfig, batch: int, time: int) -> _Step:
     """One step on fake tensors, without its optimizer."""
-    with FakeTensorMode(), _Allocations() as allocations:
-        model = make_model(config)
-        fake = TensorBatch(
-            torch.zeros(batch, time, len(config.data.features)),
-            torch.zeros(batch, time, len(config.data.targets)),
-            torch.ones(batch, time, dtype=torch.bool),
-        )
-        with FlopCounterMode(display=False, custom_mapping=_IN_PLACE) as counter:
-            compute_gradients(model, fake, config.train.max_grad_norm, precision=config.train.precision)
-        parameters = sum(each.numel() for each in model.parameters())
+    counter = FlopCounterMode(display=False, custom_mapping=_IN_PLACE)
+    with FakeTensorMode(), _Allocations() as allocations, counter:
+        model = with_gradients(config, batch, time)
+    parameters = sum(each.numel() for each in model.parameters())
     return _Step(parameters, counter.get_total_flops(), allocations.peak)
 
 

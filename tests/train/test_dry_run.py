@@ -44,6 +44,16 @@ def test_the_old_fault_is_named_without_data(module, function, position, config,
         dry_run(config)
 
 
+def test_the_precision_is_the_configs(config, monkeypatch) -> None:
+    forms = []
+    sound = block.why_composed
+    monkeypatch.setattr(block, "why_composed", lambda *args: forms.append(sound(*args)) or forms[-1])
+    dry_run(replace(config, train=replace(config.train, precision="bf16")))
+
+    assert len(forms) == config.model.layers
+    assert None not in forms  # the fast form knows no autocast
+
+
 def test_nothing_fake_is_left_behind(config: RunConfig) -> None:
     dry_run(config)
 
