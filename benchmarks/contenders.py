@@ -11,12 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from mamba2.model.backbone import Backbone
-from mamba2.model.block import BlockState, Mamba2Block
 from mamba2.model.interop import block_to_mamba_ssm, to_transformers
 from mamba2.model.language import LanguageModel
-from mamba2.ops.conv import causal_conv1d, causal_conv1d_step
 from mamba2.ops.norm import rms_norm
-from mamba2.ops.scan import scan_chunked, scan_step
 
 
 class Contender(Protocol):
@@ -106,21 +103,13 @@ class Composed(Ours):
 
     def run(self, x: Tensor) -> Tensor:
         """From a zero state."""
-        with patch.object(Mamba2Block, "forward", _composed):
+        with patch("mamba2.model.block.why_composed", lambda *_: "asked for"):
             return super().run(x)
 
     def step(self, x: Tensor, state: Any) -> tuple[Tensor, Any]:
         """One step."""
-        with patch.object(Mamba2Block, "step", _composed_step):
+        with patch("mamba2.model.block.why_composed_step", lambda *_: "asked for"):
             return super().step(x, state)
-
-
-def _composed(block: Mamba2Block, u: Tensor, state: BlockState) -> tuple[Tensor, BlockState]:
-    return block._run(u, state, causal_conv1d, partial(scan_chunked, chunk=block.config.chunk))
-
-
-def _composed_step(block: Mamba2Block, u: Tensor, state: BlockState) -> tuple[Tensor, BlockState]:
-    return block._run(u, state, causal_conv1d_step, scan_step)
 
 
 class Transformers:

@@ -1,6 +1,7 @@
 """What to say of a tensor that does not fit its annotation: one sentence, a table of its axes, a hint."""
 
 import inspect
+import re
 from collections.abc import Callable, Iterator
 from itertools import permutations
 from types import UnionType
@@ -125,10 +126,13 @@ def _expected(axis: str, bindings: dict[str, _Bound]) -> tuple[int, str] | None:
         return int(axis), "fixed"
     if axis in bindings:
         return bindings[axis].size, f"from {bindings[axis].name}"
-    name, minus, offset = axis.partition("-")
-    if minus and name in bindings:
-        return bindings[name].size - int(offset), f"{axis}, from {bindings[name].name}"
-    return None
+    terms = re.findall(r"([+-]?)(\w+)", axis)
+    names = [term for _, term in terms if not term.isdigit()]
+    if len(terms) < 2 or not all(name in bindings for name in names):
+        return None
+    size = sum(int(f"{sign}1") * (bindings[term].size if term in names else int(term)) for sign, term in terms)
+    sources = dict.fromkeys(bindings[name].name for name in names)
+    return size, f"{axis}, from {' and '.join(sources)}"
 
 
 def _fault(slot: _Slot, bindings: dict[str, _Bound]) -> str | None:

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import Tensor
+from torch import Tensor, nn
 
 from mamba2.config import ModelConfig
 from mamba2.model.block import BlockState, Mamba2Block
@@ -18,20 +18,33 @@ from mamba2.ops.conv import causal_conv1d
 from mamba2.ops.fused.mixer import fused_mixer
 from mamba2.ops.fused.plan import Plan
 from mamba2.ops.fused.tile import State
+from mamba2.ops.norm import rms_norm
 from mamba2.ops.scan import scan_chunked
 from mamba2.verify.checks import TOLERANCES, require_close
 from mamba2.verify.strategies import BlockCase, Source, block_cases, randomised, seeds
 
 Run = Callable[[Mamba2Block, Tensor, BlockState], tuple[Tensor, BlockState]]
 
-cases = block_cases(Mamba2Block, least_time=1).filter(lambda case: case.sizes.batch > 0)
+
+def as_layer(case: BlockCase, seed: int | None) -> BlockCase:
+    """The case with the norm of a layer around its block, or without one."""
+    norm = None if seed is None else nn.Parameter(Source(seed).uniform(0.5, 1.5, case.u.shape[2]))
+    case.block.register_parameter("residual_norm", norm)
+    return case
+
+
+cases = st.builds(
+    as_layer,
+    block_cases(Mamba2Block, least_time=1).filter(lambda case: case.sizes.batch > 0),
+    st.none() | seeds,
+)
 plans = st.builds(Plan, tile=st.integers(1, 40), chunk=st.integers(1, 18))
 SETTINGS = st.sampled_from(["mild", "strong decay", "huge steps", "tiny steps", "no state", "huge input"])
 
 
 def fused(plan: Plan | None = None) -> Run:
     def run(block: Mamba2Block, u: Tensor, state: BlockState) -> tuple[Tensor, BlockState]:
-        own = block._weights(), block._options(), block._composed
+        own = block._weights(block.residual_norm), block._options(), block._composed
         y, after = fused_mixer(u, State(*state), *own, plan)
         return y, BlockState(*after)
 
@@ -39,7 +52,11 @@ def fused(plan: Plan | None = None) -> Run:
 
 
 def composed(block: Mamba2Block, u: Tensor, state: BlockState) -> tuple[Tensor, BlockState]:
-    return block._run(u, state, causal_conv1d, partial(scan_chunked, chunk=block.config.chunk))
+    norm, scan = block.residual_norm, partial(scan_chunked, chunk=block.config.chunk)
+    if norm is None:
+        return block._run(u, state, causal_conv1d, scan)
+    y, after = block._run(rms_norm(u, norm, eps=block.config.norm_eps), state, causal_conv1d, scan)
+    return u + y, after
 
 
 def with_setting(case: BlockCase, setting: str) -> BlockCase:
@@ -214,7 +231,7 @@ def case_of(time: int, **options: object) -> BlockCase:
     block = randomised(Mamba2Block(ModelConfig(d_model=8, headdim=4, n_groups=2, d_state=3, **options)), 1)
     source = Source(time)
     state = BlockState(*(source.normal(*each.shape) for each in block.initial_state(3)))
-    return BlockCase(block, None, source.normal(3, time, 8), state)
+    return as_layer(BlockCase(block, None, source.normal(3, time, 8), state), None)
 
 
 def require_same_with_gradients(
@@ -247,8 +264,9 @@ def test_the_plan_that_is_chosen_gives_the_composed_form_too(time):
     ],
     ids=str,
 )
-def test_each_option_alone_gives_the_composed_form(options):
-    require_same_with_gradients(Plan(tile=8, chunk=3), case_of(11, **options))
+@pytest.mark.parametrize("seed", [None, 1], ids=["block", "layer"])
+def test_each_option_alone_gives_the_composed_form(options, seed):
+    require_same_with_gradients(Plan(tile=8, chunk=3), as_layer(case_of(11, **options), seed))
 
 
 def test_steps_that_are_at_their_limits_have_the_gradients_of_the_composed_form():

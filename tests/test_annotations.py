@@ -3,6 +3,7 @@
 import importlib
 import inspect
 import pkgutil
+import re
 import sys
 from collections.abc import Callable, Iterator
 from inspect import get_annotations
@@ -38,7 +39,7 @@ def faults(module: ModuleType, *, is_maths: bool) -> list[str]:
             found += [f"{name}: {fault}" for fault in _hint_faults(own)]
             for method, function in vars(member).items():
                 if inspect.isfunction(function) and function.__module__ == module.__name__:
-                    is_run = issubclass(member, nn.Module) and method in ("forward", "step")
+                    is_run = issubclass(member, nn.Module) and method in ("forward", "residual", "step")
                     found += _faults(f"{name}.{method}", function, must_check=is_run)
     return found
 
@@ -62,8 +63,8 @@ def _hint_faults(hints: dict[str, Any], free: tuple[str, ...] = ()) -> Iterator[
                 yield f"{name} has no axes"
             elif isinstance(part, type) and issubclass(part, AbstractArray):
                 for axis in part.dim_str.split():
-                    known = axis in AXES or axis in free or axis.isdigit() or axis.removesuffix("-1") in AXES
-                    if not known:
+                    known = axis.isdigit() or all(term in AXES or term == "1" for term in re.split("[+-]", axis))
+                    if not known and axis not in free:
                         yield f"{name} has an unknown axis {axis!r}"
 
 

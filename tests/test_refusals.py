@@ -17,6 +17,7 @@ from mamba2.ops.conv import causal_conv1d, causal_conv1d_step
 from mamba2.ops.fused.conv import conv_backward, conv_forward
 from mamba2.ops.fused.gate import GateTape, gate_backward, gate_forward
 from mamba2.ops.fused.mixer import fused_mixer
+from mamba2.ops.fused.norm import rms_scale, tangent
 from mamba2.ops.fused.plan import Plan, make_plan, tiles
 from mamba2.ops.fused.scan import scan_backward, scan_forward
 from mamba2.ops.fused.step import fused_step
@@ -44,7 +45,7 @@ LONE = BlockState(of("1 2 12"), of("1 4 2 2"))
 FORECASTER = Forecaster(SMALL, features=3, targets=2)
 LANGUAGE = LanguageModel(SMALL, vocabulary=7, tied=True)
 TOKENS = torch.zeros(2, 5, dtype=torch.long)
-WEIGHTS, OPTIONS = BLOCK._weights(), BLOCK._options()
+WEIGHTS, OPTIONS = BLOCK._weights(None), BLOCK._options()
 FOLDED = WEIGHTS._replace(norm=None)
 _, _, TAPE = tile_forward(of("2 4 4"), TileState(*STATE), FOLDED, OPTIONS, chunk=4)
 
@@ -71,7 +72,9 @@ REFUSALS = [
         for scan, time, options in ((scan_step, 1, {}), (scan_sequential, 5, {}), (scan_chunked, 5, {"chunk": 2}))
     ),
     (conv_forward, (of("2 5 3"), of("3 2"), None, of("1 1 3")), {}, "axis 'batch' is 1 in past (1, 1, 3) but 2 in x"),
-    (conv_backward, (of("2 5 3"), of("2 4 3"), of("3 2"), of("2 1 3")), {}, "axis 'time' is 4 in x (2, 4, 3) but 5 in"),
+    (conv_backward, (of("2 4 3"), of("3 2"), None, of("2 6 3")), {}, "axis 'time+width-1' is 6 in later (2, 6, 3) but"),
+    (rms_scale, (of("2 4 1 3"), "1"), {}, "eps must be of type float; got str."),
+    (tangent, (of("2 4 1 3"), of("2 5 1 3")), {}, "axis 'time' is 5 in unit (2, 5, 1, 3) but 4 in dunit (2, 4, 1, 3)."),
     (
         scan_forward,
         (of("2 1 4 5 3"), of("2 1 4 5"), of("4"), of("1 1 1 5 8"), of("2 1 1 5 8"), None, None),
@@ -104,9 +107,9 @@ REFUSALS = [
     ),
     (
         tile_backward,
-        (TAPE, of("2 4 4"), of("1 4 4"), TileState(*STATE), FOLDED, OPTIONS, FOLDED),
+        (TAPE, of("1 4 4"), TileState(*STATE), FOLDED, OPTIONS, FOLDED),
         {},
-        "axis 'batch' is 1 in dy (1, 4, 4) but 2 in tape.past (2, 2, 12).",
+        "axis 'batch' is 1 in dy (1, 4, 4) but 2 in tape.unit (2, 4, 4).",
     ),
     (
         fused_step,
@@ -123,6 +126,12 @@ REFUSALS = [
     (make_plan, (60.5, 16), {}, "time must be of type int; got float."),
     (tiles, (Plan(8, 4), 3.5, 5), {}, "batch must be of type int; got float."),
     (BLOCK, (of("2 5 4"), LONE), {}, "axis 'batch' is 1 in state.conv (1, 2, 12) but 2 in u (2, 5, 4)."),
+    (
+        BLOCK.residual,
+        (of("2 5 4"), of("3"), STATE),
+        {},
+        "axis 'd_model' is 3 in norm_weight (3,) but 4 in x (2, 5, 4).",
+    ),
     (BLOCK.step, (of("2 2 4"), STATE), {}, "axis '1' is 2 in u (2, 2, 4) but must be 1 (fixed)."),
     (_Composed(BLOCK), (of("2 5 4"), LONE), {}, "axis 'batch' is 1 in state.conv (1, 2, 12) but 2 in u (2, 5, 4)."),
     (

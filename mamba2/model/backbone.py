@@ -1,6 +1,6 @@
 """The residual stack of blocks."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any, cast
 
@@ -63,7 +63,7 @@ class Backbone(nn.Module):
         self, x: Float[Tensor, "batch 1 d_model"], state: BackboneState
     ) -> tuple[Float[Tensor, "batch 1 d_model"], BackboneState]:
         """One time step."""
-        return self._run(x, state, [block.step for block in self._blocks()])
+        return self._run(x, state, [self._around(block.step, x.dtype) for block in self._blocks()])
 
     def _blocks(self) -> Iterator[Mamba2Block]:
         return cast("Iterator[Mamba2Block]", iter(self.blocks))
@@ -71,20 +71,43 @@ class Backbone(nn.Module):
     def _forward(
         self, x: Float[Tensor, "batch time d_model"], state: BackboneState, mask: Bool[Tensor, "batch time"] | None
     ) -> tuple[Float[Tensor, "batch time d_model"], BackboneState]:
-        if mask is None:
-            return self._run(x, state, self.blocks)
-        x = torch.where(mask[..., None], x, 0.0)
-        return self._run(x, state, [partial(block, mask=mask) for block in self.blocks])
+        if mask is not None:
+            x = torch.where(mask[..., None], x, 0.0)
+        layers = (self._layer(block, x.dtype) for block in self.blocks)
+        return self._run(x, state, [layer if mask is None else partial(layer, mask=mask) for layer in layers])
+
+    def _layer(self, block: nn.Module, dtype: torch.dtype) -> Callable[..., Any]:
+        # A wrapper around a block has its reasons, and is called.
+        if isinstance(block, Mamba2Block) and dtype == _stream_dtype(dtype):
+            return block.residual
+        return self._around(block, dtype)
+
+    def _around(self, block: Callable[..., Any], dtype: torch.dtype) -> Callable[..., Any]:
+        """x + block(norm(x)), where the block runs in another dtype than the stream."""
+
+        def layer(
+            stream: Float[Tensor, "batch time d_model"],
+            weight: Float[Tensor, " d_model"],
+            state: BlockState,
+            **mask: Bool[Tensor, "batch time"],
+        ) -> tuple[Float[Tensor, "batch time d_model"], BlockState]:
+            y, after = block(rms_norm(stream, weight, eps=self.config.norm_eps).to(dtype), state, **mask)
+            return stream + y, after
+
+        return layer
 
     def _run(
-        self, x: Float[Tensor, "batch time d_model"], state: BackboneState, blocks: Iterable[Any]
+        self, x: Float[Tensor, "batch time d_model"], state: BackboneState, layers: Iterable[Callable[..., Any]]
     ) -> tuple[Float[Tensor, "batch time d_model"], BackboneState]:
         if len(state) != len(self.blocks):
             raise ShapeError(f"Backbone: axis 'layer' is {len(state)} in state but {len(self.blocks)} in the model.")
-        # Sums of many layers lose digits in half precision, so the stream itself is float32 or wider.
-        stream, after = x.to(torch.promote_types(x.dtype, torch.float32)), []
-        for block, weight, before in zip(blocks, self.norm_weights, state, strict=True):
-            y, new = block(rms_norm(stream, weight, eps=self.config.norm_eps).to(x.dtype), before)
-            stream = stream + y
+        stream, after = x.to(_stream_dtype(x.dtype)), []
+        for layer, weight, before in zip(layers, self.norm_weights, state, strict=True):
+            stream, new = layer(stream, weight, before)
             after.append(new)
         return rms_norm(stream, self.last_norm_weight, eps=self.config.norm_eps).to(x.dtype), tuple(after)
+
+
+def _stream_dtype(dtype: torch.dtype) -> torch.dtype:
+    """Sums of many layers lose digits in half precision, so the stream itself is float32 or wider."""
+    return torch.promote_types(dtype, torch.float32)

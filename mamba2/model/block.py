@@ -13,12 +13,12 @@ from torch.func import functional_call
 
 from mamba2.config import ModelConfig
 from mamba2.errors import ShapeError
-from mamba2.model.choice import Sizes, why_composed, why_composed_step
+from mamba2.model.choice import Sizes, why_apart, why_composed, why_composed_step
 from mamba2.ops.conv import causal_conv1d, causal_conv1d_step
 from mamba2.ops.fused.mixer import fused_mixer
 from mamba2.ops.fused.step import fused_step
 from mamba2.ops.fused.tile import Options, State, Weights
-from mamba2.ops.norm import gated_rms_norm
+from mamba2.ops.norm import gated_rms_norm, rms_norm
 from mamba2.ops.padding import align, restore
 from mamba2.ops.scan import prepare_scan_input, scan_chunked, scan_step
 from mamba2.shapes import shaped
@@ -74,7 +74,7 @@ class Mamba2Block(nn.Module):
             ShapeError: the input or the state does not have this block's sizes.
         """
         if why_composed(u, state, mask, self._sizes(u.shape[0]), self) is None:
-            y, after = fused_mixer(u, State(*state), self._weights(), self._options(), self._composed)
+            y, after = fused_mixer(u, State(*state), self._weights(None), self._options(), self._composed)
             return y, BlockState(*after)
         scan = partial(scan_chunked, chunk=self.config.chunk)
         if mask is None:
@@ -83,6 +83,26 @@ class Mamba2Block(nn.Module):
         conv = partial(causal_conv1d, lengths=mask.sum(1))
         y, state = self._run(aligned, state, conv, scan, mask.gather(1, order))
         return restore(y, order, mask), state
+
+    @shaped
+    def residual(
+        self,
+        x: Float[Tensor, "batch time d_model"],
+        norm_weight: Float[Tensor, " d_model"],
+        state: BlockState,
+        mask: Bool[Tensor, "batch time"] | None = None,
+    ) -> tuple[Float[Tensor, "batch time d_model"], BlockState]:
+        """x + block(rms_norm(x)), a layer of the backbone, as one function where the block runs in its fast form.
+
+        Raises:
+            ShapeError: the input or the state does not have this block's sizes.
+        """
+        sizes = *self._sizes(x.shape[0]), (self.config.d_model,)
+        if why_apart(self) is None and why_composed(x, (*state, norm_weight), mask, sizes, self) is None:
+            y, after = fused_mixer(x, State(*state), self._weights(norm_weight), self._options(), self._composed)
+            return y, BlockState(*after)
+        y, after = self(rms_norm(x, norm_weight, eps=self.config.norm_eps), state, mask)
+        return x + y, after
 
     @shaped
     def step(
@@ -132,12 +152,13 @@ class Mamba2Block(nn.Module):
         y = self._normed((y + self._skip(x)).flatten(2), gate)
         return self.out_proj(y.to(u.dtype)), BlockState(past, ssm)
 
-    def _weights(self) -> Weights:
+    def _weights(self, residual_norm: Float[Tensor, " d_model"] | None) -> Weights:
         """The parameters as the fast form takes them."""
         W_z, W_conv, W_dt = self.in_proj.weight.split(self.config.projection)
         biases = (None,) * 3 if self.in_proj.bias is None else self.in_proj.bias.split(self.config.projection)
         b_z, b_conv, b_dt = biases
         return Weights(
+            residual_norm=residual_norm,
             W_z=W_z,
             W_conv=W_conv,
             W_dt=W_dt,
@@ -181,8 +202,9 @@ class Mamba2Block(nn.Module):
             "out_proj.bias": weights.b_out,
         }
         named = {f"block.{name}": each for name, each in own.items() if each is not None}
-        y, after = functional_call(_Composed(self), named, (u, BlockState(*state)))
-        return y, State(*after)
+        normed = u if weights.residual_norm is None else rms_norm(u, weights.residual_norm, eps=self.config.norm_eps)
+        y, after = functional_call(_Composed(self), named, (normed, BlockState(*state)))
+        return y if weights.residual_norm is None else u + y, State(*after)
 
     def _split(
         self, xBC: Float[Tensor, "batch time conv"]

@@ -58,6 +58,15 @@ def why_composed(
     return why_never_fused(device=u.device.type, dtype=u.dtype, is_autocast=torch.is_autocast_enabled(u.device.type))
 
 
+def why_apart(block: nn.Module) -> str | None:
+    """Why `block` must be called as a module, and not be one function with the norm before and the sum after it."""
+    if any((block._forward_hooks, block._forward_pre_hooks, block._backward_hooks, block._backward_pre_hooks)):
+        return "the block has hooks"
+    if torch.nn.modules.module._has_any_global_hook():
+        return "there are hooks for all modules"
+    return None
+
+
 def why_composed_step(
     u: Float[Tensor, "batch 1 _"],
     state: tuple[Float[Tensor, "..."], ...],

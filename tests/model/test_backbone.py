@@ -4,10 +4,13 @@ import re
 
 import pytest
 import torch
+from torch import nn
 
 from mamba2.config import ModelConfig
 from mamba2.errors import ShapeError
 from mamba2.model.backbone import Backbone
+from mamba2.model.block import Mamba2Block
+from mamba2.ops.norm import rms_norm
 from mamba2.verify.checks import require_close
 
 CONFIG = ModelConfig(d_model=2, layers=3, headdim=2, d_state=2, bias=True, norm_eps=1e-30)
@@ -103,3 +106,62 @@ def test_without_grad_mode_segments_give_what_one_pass_gives(time, pads, monkeyp
     assert lengths == [time] + ([8] * (time // 8) + [time % 8] * (time % 8 > 0) or [0])
     for each, other in zip((found, *sum(after, ())), (expected, *sum(state, ())), strict=True):
         require_close("segments", each, other)
+
+
+def test_a_layer_is_one_function_with_its_block_and_gives_what_the_block_called_alone_gives():
+    torch.manual_seed(0)
+    block, norm = Mamba2Block(CONFIG).double(), torch.rand(2, dtype=torch.float64) + 0.5
+    x, state = torch.randn(3, 5, 2, dtype=torch.float64), block.initial_state(3)
+
+    found, after = block.residual(x, norm, state)
+    y, expected = block(rms_norm(x, norm, eps=CONFIG.norm_eps), state)
+
+    assert found.grad_fn.name() == "_MixerBackward"
+    for each, other in zip((found, *after), (x + y, *expected), strict=True):
+        require_close("layer", each, other)
+
+
+@pytest.mark.parametrize(
+    "register", ["register_forward_hook", "register_forward_pre_hook", "register_full_backward_hook"]
+)
+def test_hooks_of_a_block_run_in_a_stack_too(register):
+    backbone, calls = Backbone(CONFIG), []
+    getattr(backbone.blocks[1], register)(lambda *_: calls.append(register))
+
+    y, _ = backbone(torch.randn(2, 5, 2, requires_grad=True), backbone.initial_state(2))
+    y.sum().backward()
+
+    assert calls == [register]
+
+
+def test_hooks_of_all_modules_run_for_blocks_too():
+    backbone, seen = Backbone(CONFIG), []
+    handle = nn.modules.module.register_module_forward_hook(lambda module, *_: seen.append(type(module)))
+
+    with handle:
+        backbone(torch.randn(2, 5, 2), backbone.initial_state(2))
+
+    assert seen.count(Mamba2Block) == 3
+
+
+def test_a_wrapper_around_a_block_is_called():
+    class Wrapper(nn.Module):
+        def __init__(self, block):
+            super().__init__()
+            self.block, self.calls = block, 0
+
+        def __getattr__(self, name):
+            return super().__getattr__(name) if name == "block" else getattr(self.block, name)
+
+        def forward(self, *args, **options):
+            self.calls += 1
+            return self.block(*args, **options)
+
+    backbone = Backbone(CONFIG).double()
+    x = torch.randn(2, 5, 2, dtype=torch.float64)
+    expected, _ = backbone(x, backbone.initial_state(2))
+    backbone.blocks[1] = Wrapper(backbone.blocks[1])
+    found, _ = backbone(x, backbone.initial_state(2))
+
+    assert backbone.blocks[1].calls == 1
+    require_close("output", found, expected)

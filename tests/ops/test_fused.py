@@ -1,7 +1,10 @@
 """The fast form: how it cuts a call, what it says of wrong sizes, and when a block does without it."""
 
 import math
+import platform
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 
 import pytest
@@ -64,7 +67,7 @@ def test_the_convolution_and_its_derivative_on_numbers_done_by_hand():
     x, weight, past = torch.tensor([[[3.0], [4.0]]]), torch.tensor([[10.0, 1.0]]), torch.tensor([[[2.0]]])
 
     y = conv_forward(x, weight, torch.tensor([0.5]), past)
-    dx, dweight, dbias, dpast = conv_backward(torch.tensor([[[1.0], [100.0]]]), x, weight, past)
+    dx, dweight, dbias, dpast = conv_backward(x, weight, past, torch.tensor([[[1.0], [100.0], [0.0]]]))
 
     assert y.flatten().tolist() == [23.5, 34.5]
     assert (dx.flatten().tolist(), dweight.tolist()) == ([1001.0, 100.0], [[302.0, 403.0]])
@@ -116,7 +119,7 @@ def test_sizes_that_do_not_fit_are_refused_by_name(block):
     message = "fused_mixer: axis 'batch' is 1 in state.conv (1, 2, 12) but 2 in u (2, 5, 4)."
 
     with pytest.raises(ShapeError, match=f"^{re.escape(message)}"):
-        fused_mixer(torch.zeros(2, 5, 4), state, block._weights(), block._options(), block._composed)
+        fused_mixer(torch.zeros(2, 5, 4), state, block._weights(None), block._options(), block._composed)
 
 
 def test_a_plain_call_runs_in_the_fast_form(block):
@@ -210,3 +213,25 @@ def test_nothing_is_kept_where_no_gradient_is_wanted(block, monkeypatch: pytest.
 
     assert kept == [1, 0, 0]
     assert (y.grad_fn, after.ssm.grad_fn) == (None, None)
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other allocators have rules of their own")
+def test_a_forward_that_ran_before_has_no_pages_mapped_anew():
+    program = """
+import resource, torch
+from mamba2.config import ModelConfig
+from mamba2.model.block import Mamba2Block
+
+torch.set_num_threads(1)
+block, u = Mamba2Block(ModelConfig()), torch.zeros(32, 60, 256)
+faults = []
+with torch.no_grad():
+    for _ in range(4):
+        block(u, block.initial_state(32))
+        faults.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt)
+print(faults[-1] - faults[-2])
+"""
+    answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+
+    # The pages of one tile are ten thousand.
+    assert int(answer.stdout) < 1000

@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
+from mamba2.ops.fused.norm import rms_scale, tangent
 from mamba2.shapes import shaped
 
 
@@ -36,12 +37,12 @@ def gate_forward(
     opened, gated = F.silu(z), torch.empty_like(z)
     if norm == "before gate":
         _by_head(gated, y).copy_(y)
-        scale = _normalise(gated, n_groups, eps)
+        gated, scale = _normalise(gated, n_groups, eps)
         return gated * opened, GateTape(y, z, opened, gated, scale)
     torch.mul(y, _by_head(opened, y), out=_by_head(gated, y))  # torchtyc: ignore[trace-error]
     if norm == "none":
         return gated, GateTape(y, z, opened, None, None)
-    scale = _normalise(gated, n_groups, eps)
+    gated, scale = _normalise(gated, n_groups, eps)
     return gated, GateTape(y, z, opened, gated, scale)
 
 
@@ -49,10 +50,7 @@ def gate_forward(
 def gate_backward(  # torchtyc: ignore[unresolved-arg]
     tape: GateTape, dgated: Float[Tensor, "batch time d_inner"], *, norm: str
 ) -> tuple[Float[Tensor, "batch block head chunk channel"], Float[Tensor, "batch time d_inner"]]:
-    """The gradients of y and z.
-
-    Of unit = scale·v with scale = 1 / rms(v):   dv = scale·(dunit - unit·mean(dunit·unit))
-    """
+    """The gradients of y and z."""
     y, z, opened, unit, scale = tape
     dy, dopened = torch.empty_like(y), torch.empty_like(z)
     if norm == "before gate" and unit is not None and scale is not None:
@@ -63,7 +61,8 @@ def gate_backward(  # torchtyc: ignore[unresolved-arg]
             dgated = _normalise_backward(dgated, unit, scale)
         torch.mul(_by_head(dgated, y), y, out=_by_head(dopened, y))
         torch.mul(_by_head(dgated, y), _by_head(opened, y), out=dy)
-    return dy, torch.ops.aten.silu_backward(dopened, z)
+    torch.ops.aten.silu_backward.grad_input(dopened, z, grad_input=dopened)
+    return dy, dopened
 
 
 def _by_head(
@@ -74,13 +73,14 @@ def _by_head(
     return flat.view(batch, block, chunk, head, channel).transpose(2, 3)  # torchtyc: ignore[trace-error]
 
 
-def _normalise(x: Float[Tensor, "batch time d_inner"], groups: int, eps: float) -> Float[Tensor, "batch time group 1"]:
-    """Divides x, a temporary of the caller, by its root mean square in each group; gives what it multiplied by."""
+def _normalise(
+    x: Float[Tensor, "batch time d_inner"], groups: int, eps: float
+) -> tuple[Float[Tensor, "batch time d_inner"], Float[Tensor, "batch time group 1"]]:
+    """x, a temporary of the caller, over its root mean square in each group; and what it was multiplied by."""
     by_group = x.unflatten(2, (groups, -1))  # torchtyc: ignore[trace-error]
-    length = torch.linalg.vector_norm(by_group, dim=-1, keepdim=True)
-    scale: Tensor = length.square_().div_(by_group.shape[-1]).add_(eps).rsqrt_()
+    scale = rms_scale(by_group, eps)
     by_group.mul_(scale)
-    return scale
+    return x, scale
 
 
 def _normalise_backward(
@@ -90,6 +90,5 @@ def _normalise_backward(
 ) -> Float[Tensor, "batch time d_inner"]:
     groups = (scale.shape[2], -1)
     dunit, unit = dunit.unflatten(2, groups), unit.unflatten(2, groups)  # torchtyc: ignore[trace-error]
-    mean = (dunit * unit).mean(-1, keepdim=True)
-    dx: Tensor = torch.addcmul(dunit, unit, mean, value=-1).mul_(scale).flatten(2)
+    dx: Tensor = tangent(dunit, unit).mul_(scale).flatten(2)
     return dx

@@ -26,6 +26,12 @@ Composed = Callable[[Tensor, State, Weights], tuple[Tensor, State]]
 """The same function of input, state and weights in operations that torch can differentiate twice."""
 
 
+# glibc gives back to the system what lies free beyond twice the largest block that it has freed so far. A tile frees
+# more, so each would have its pages mapped and cleared anew, a third of the time of a forward. A block of the largest
+# size that counts (32 MiB), freed once and never touched, stops that; with other allocators it does nothing.
+torch.empty(2**25 - 2**16, dtype=torch.uint8)
+
+
 @shaped
 def fused_mixer(  # torchtyc: ignore[unresolved-arg]
     u: Float[Tensor, "batch time d_model"],
@@ -79,7 +85,7 @@ class _Mixer(torch.autograd.Function):
             None,
             None,
             None,
-            *_run_back(saved[0], saved[2].shape, Weights(*saved[3:count]), ctx.options, ctx.plan, tapes, gradients),
+            *_run_back(saved[:3], Weights(*saved[3:count]), ctx.options, ctx.plan, tapes, gradients),
         )
 
 
@@ -103,27 +109,33 @@ def _run(  # torchtyc: ignore[unresolved-arg]
 ) -> tuple[Float[Tensor, "batch time d_model"], State, list[TileTape]]:
     """All tiles; and their tapes, where they are kept."""
     batch, time, _ = u.shape
-    # A fresh state has nothing to decay or to read out; one that wants a gradient gets it from both, and fake tensors
-    # do not say what they hold.
-    ssm = start.ssm if start.ssm.requires_grad or isinstance(start.ssm, FakeTensor) or start.ssm.any() else None
+    conv, ssm = (None if _is_fresh(each) else each for each in start)
     y, conv_after, ssm_after = u.new_empty(u.shape), torch.empty_like(start.conv), torch.empty_like(start.ssm)
-    weights, tapes = _fold_norm(weights), []
+    weights, tapes = _fold_norms(weights), []
     for rows, spans in tiles(plan, batch, time):
-        state = TileState(start.conv[rows], None if ssm is None else ssm[rows])
+        state = TileState(None if conv is None else conv[rows], None if ssm is None else ssm[rows])
         for span in spans:
             now = slice(span.start, span.stop)
             y[rows, now], state, tape = tile_forward(u[rows, now], state, weights, options, chunk=span.chunk)
             if keep:
                 tapes.append(tape)
-        conv_after[rows] = state.conv
-        if state.ssm is not None:
+        if state.conv is not None and state.ssm is not None:
+            conv_after[rows] = state.conv
             ssm_after[rows] = state.ssm
     return y, State(conv_after, ssm_after), tapes
 
 
+def _is_fresh(state: Float[Tensor, "..."]) -> bool:
+    """Whether there is nothing to decay or to read out; what wants a gradient gets it from both."""
+    # Fake tensors do not say what they hold.
+    if state.requires_grad or isinstance(state, FakeTensor):
+        return False
+    # Four times as fast as `any`, which is made for truth values.
+    return not state.numel() or all(each == 0.0 for each in torch.aminmax(state))  # torchtyc: ignore[trace-error]
+
+
 def _run_back(  # torchtyc: ignore[unresolved-arg]
-    u: Float[Tensor, "batch time d_model"],
-    shape: torch.Size,
+    inputs: tuple[Float[Tensor, "..."], ...],
     weights: Weights,
     options: Options,
     plan: Plan,
@@ -131,28 +143,32 @@ def _run_back(  # torchtyc: ignore[unresolved-arg]
     gradients: tuple[Float[Tensor, "..."] | None, ...],
 ) -> tuple[Float[Tensor, "..."] | None, ...]:
     """The gradients of u, conv, ssm and the weights."""
-    batch, time, _ = u.shape
+    u, conv, ssm = inputs
     dy, dconv_after, dssm_after = gradients
     dy = torch.zeros_like(u) if dy is None else dy
-    folded = _fold_norm(weights)
+    folded = _fold_norms(weights)
     zeros: list[Any] = [None if each is None else torch.zeros_like(each) for each in folded]
     total = Weights(*zeros)
-    du, dconv = u.new_empty(u.shape), u.new_zeros(batch, weights.conv.shape[1] - 1, len(weights.conv))
-    if dconv_after is not None:
-        dconv += dconv_after
-    dssm = None
-    for rows, spans in reversed(list(tiles(plan, batch, time))):
-        after = TileState(dconv[rows], None if dssm_after is None else dssm_after[rows])
+    du, dconv, dssm = u.new_empty(u.shape), None, None
+    for rows, spans in reversed(list(tiles(plan, u.shape[0], u.shape[1]))):
+        after = TileState(*(None if each is None else each[rows] for each in (dconv_after, dssm_after)))
         for span in reversed(spans):
             now = slice(span.start, span.stop)
-            du[rows, now], after = tile_backward(
-                tapes.pop(), u[rows, now], dy[rows, now], after, folded, options, total
-            )
-        dconv[rows] = after.conv
-        if after.ssm is not None:
-            dssm = u.new_empty(shape) if dssm is None else dssm
-            dssm[rows] = after.ssm
-    return du, dconv, dssm, *_unfold_norm(total, weights)
+            du[rows, now], after = tile_backward(tapes.pop(), dy[rows, now], after, folded, options, total)
+        dconv = _with_rows(dconv, conv, rows, after.conv)
+        dssm = _with_rows(dssm, ssm, rows, after.ssm)
+    return du, dconv, dssm, *_unfold_norms(total, weights)
+
+
+def _with_rows(  # torchtyc: ignore[unresolved-arg]
+    whole: Float[Tensor, "..."] | None, like: Float[Tensor, "..."], rows: slice, part: Float[Tensor, "..."] | None
+) -> Float[Tensor, "..."] | None:
+    """`whole` with some rows written, which every tile has or none."""
+    if part is None:
+        return None
+    whole = torch.empty_like(like) if whole is None else whole
+    whole[rows] = part
+    return whole
 
 
 def _flat(tape: TileTape) -> tuple[Float[Tensor, "..."] | None, ...]:
@@ -168,13 +184,26 @@ def _unflat(flat: tuple[Any, ...]) -> TileTape:
 _TENSORS = len(TileTape._fields) - 2 + len(ScanTape._fields) + len(GateTape._fields)
 
 
-def _fold_norm(weights: Weights) -> Weights:
-    """The norm's weight moved into the output projection: W_out·(norm ∘ v) = (W_out·diag(norm))·v."""
-    return weights if weights.norm is None else weights._replace(W_out=weights.W_out * weights.norm, norm=None)
+def _fold_norms(weights: Weights) -> Weights:
+    """The norms' weights moved into the projections that follow: W·(norm ∘ v) = (W·diag(norm))·v."""
+    if weights.norm is not None:
+        weights = weights._replace(W_out=weights.W_out * weights.norm)
+    if weights.residual_norm is None:
+        return weights
+    inward = {name: getattr(weights, name) * weights.residual_norm for name in _INWARD}
+    return weights._replace(**inward)
 
 
-def _unfold_norm(total: Weights, weights: Weights) -> Weights:
-    """The gradients of `weights` from those of `_fold_norm(weights)`."""
-    if weights.norm is None:
+def _unfold_norms(total: Weights, weights: Weights) -> Weights:
+    """The gradients of `weights` from those of `_fold_norms(weights)`."""
+    if weights.norm is not None:
+        dnorm = (total.W_out * weights.W_out).sum(0)
+        total = total._replace(W_out=total.W_out * weights.norm, norm=dnorm)
+    if weights.residual_norm is None:
         return total
-    return total._replace(W_out=total.W_out * weights.norm, norm=(total.W_out * weights.W_out).sum(0))
+    inward = {name: getattr(total, name) * weights.residual_norm for name in _INWARD}
+    parts = [(getattr(total, name) * getattr(weights, name)).sum(0) for name in _INWARD]
+    return total._replace(**inward, residual_norm=parts[0] + parts[1] + parts[2])
+
+
+_INWARD = ("W_z", "W_conv", "W_dt")

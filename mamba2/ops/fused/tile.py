@@ -9,6 +9,7 @@ from torch import Tensor
 
 from mamba2.ops.fused.conv import conv_backward, conv_forward
 from mamba2.ops.fused.gate import GateTape, gate_backward, gate_forward
+from mamba2.ops.fused.norm import rms_scale, tangent
 from mamba2.ops.fused.scan import ScanTape, scan_backward, scan_forward
 from mamba2.shapes import shaped
 
@@ -16,6 +17,8 @@ from mamba2.shapes import shaped
 class Weights(NamedTuple):
     """The parameters of a block; the input projection in its three parts, for gate, convolution and time step."""
 
+    residual_norm: Float[Tensor, " d_model"] | None
+    """Of the layer around the block, x + block(rms_norm(x)); None for the block by itself."""
     W_z: Float[Tensor, "d_inner d_model"]
     W_conv: Float[Tensor, "conv d_model"]
     W_dt: Float[Tensor, "head d_model"]
@@ -50,17 +53,20 @@ class State(NamedTuple):
 
 
 class TileState(NamedTuple):
-    """What one tile leaves to the next of the same rows, and the gradient that it gets back."""
+    """What one tile leaves to the next of the same rows, and the gradient that it gets back; None is zeros."""
 
-    conv: Float[Tensor, "batch width-1 conv"]
+    conv: Float[Tensor, "batch width-1 conv"] | None
     ssm: Float[Tensor, "batch head channel state"] | None
-    """None is a state of zeros, and no gradient."""
 
 
 class TileTape(NamedTuple):
-    """What `tile_backward` needs, beside the input and the weights."""
+    """What `tile_backward` needs, beside the weights."""
 
-    past: Float[Tensor, "batch width-1 conv"]
+    unit: Float[Tensor, "batch time d_model"]
+    """What goes into the input projection: the input, or that over its root mean square."""
+    scale: Float[Tensor, "batch time 1"] | None
+    """One over the root mean square; None where the block is by itself."""
+    past: Float[Tensor, "batch width-1 conv"] | None
     projected: Float[Tensor, "batch time conv"]
     """What goes into the convolution."""
     mixed: Float[Tensor, "batch time conv"]
@@ -76,10 +82,12 @@ class TileTape(NamedTuple):
 def tile_forward(  # torchtyc: ignore[unresolved-arg]
     u: Float[Tensor, "batch time d_model"], state: TileState, weights: Weights, options: Options, *, chunk: int
 ) -> tuple[Float[Tensor, "batch time d_model"], TileState, TileTape]:
-    """Runs the tile; its time is a multiple of the chunk, and `weights` are those with the norm's in W_out."""
-    z = F.linear(u, weights.W_z, weights.b_z)
-    xBC = F.linear(u, weights.W_conv, weights.b_conv)
-    raw_dt = F.linear(u, weights.W_dt, weights.b_dt).add_(weights.dt_bias)
+    """Runs the tile; its time is a multiple of the chunk, and the norms' weights have gone into the projections."""
+    scale = None if weights.residual_norm is None else rms_scale(u.unsqueeze(2), options.norm_eps).squeeze(2)
+    unit = u if scale is None else u * scale
+    z = F.linear(unit, weights.W_z, weights.b_z)
+    xBC = F.linear(unit, weights.W_conv, weights.b_conv)
+    raw_dt = F.linear(unit, weights.W_dt, weights.b_dt).add_(weights.dt_bias)
     mixed = conv_forward(xBC, weights.conv, weights.conv_bias, state.conv)
     x, B, C = (_silu_of(each) for each in _parts(mixed, weights, options, chunk))
     dt = F.softplus(raw_dt).clamp_(*options.dt_range).unflatten(1, (-1, chunk)).transpose(2, 3).contiguous()
@@ -90,15 +98,16 @@ def tile_forward(  # torchtyc: ignore[unresolved-arg]
     if D is not None and not is_per_head:
         y.addcmul_(x, D.view(x.shape[2], 1, x.shape[4]))
     gated, gate = gate_forward(y, z, n_groups=options.n_groups, norm=options.norm, eps=options.norm_eps)
-    after = torch.cat((state.conv, xBC[:, max(0, xBC.shape[1] - state.conv.shape[1]) :]), 1)[:, -state.conv.shape[1] :]
     out = F.linear(gated, weights.W_out, weights.b_out)
-    return out, TileState(after, ssm), TileTape(state.conv, xBC, mixed, raw_dt, gated, scan, gate)
+    if scale is not None:
+        out.add_(u)
+    after = TileState(_last(state.conv, xBC, weights.conv.shape[1]), ssm)
+    return out, after, TileTape(unit, scale, state.conv, xBC, mixed, raw_dt, gated, scan, gate)
 
 
 @shaped
 def tile_backward(  # torchtyc: ignore[unresolved-arg]
     tape: TileTape,
-    u: Float[Tensor, "batch time d_model"],
     dy: Float[Tensor, "batch time d_model"],
     dstate: TileState,
     weights: Weights,
@@ -126,27 +135,47 @@ def tile_backward(  # torchtyc: ignore[unresolved-arg]
     ddt = torch.ops.aten.softplus_backward(ddt, tape.raw_dt, 1, 20).masked_fill_((dt < low) | (dt > high), 0.0)
     total.dt_bias.add_(ddt.sum((0, 1)))
 
-    dmixed = torch.empty_like(tape.projected)
-    into = _parts(dmixed, weights, options, chunk)
+    batch, time, conv = tape.projected.shape
+    reach = weights.conv.shape[1] - 1
+    later = tape.projected.new_empty(batch, time + reach, conv)
+    later[:, time:] = 0.0
+    into = _parts(later[:, :time], weights, options, chunk)
     for each, before, after in zip(
         (dx, of_scan.B, of_scan.C), _parts(tape.mixed, weights, options, chunk), into, strict=True
     ):
         torch.ops.aten.silu_backward.grad_input(each, before, grad_input=after)
-    dxBC, dconv, dconv_bias, dpast = conv_backward(dmixed, tape.projected, weights.conv, tape.past)
+    dxBC, dconv, dconv_bias, dpast = conv_backward(tape.projected, weights.conv, tape.past, later)
     total.conv.add_(dconv)
     if total.conv_bias is not None:
         total.conv_bias.add_(dconv_bias)
-    reach, time = dpast.shape[1], u.shape[1]
-    kept = max(0, reach - time)  # of the past that follows, so many steps were in the one before
-    dpast[:, reach - kept :] += dstate.conv[:, :kept]
-    dxBC[:, time - (reach - kept) :] += dstate.conv[:, kept:]
+    if dstate.conv is not None:
+        kept = max(0, reach - time)  # of the past that follows, so many steps were in the one before
+        if dpast is not None:
+            dpast[:, reach - kept :] += dstate.conv[:, :kept]
+        dxBC[:, time - (reach - kept) :] += dstate.conv[:, kept:]
 
     du = (dz @ weights.W_z).flatten(0, 1)
     du.addmm_(dxBC.flatten(0, 1), weights.W_conv).addmm_(ddt.flatten(0, 1), weights.W_dt)
-    _add_linear(total.W_z, total.b_z, dz, u)
-    _add_linear(total.W_conv, total.b_conv, dxBC, u)
-    _add_linear(total.W_dt, total.b_dt, ddt, u)
-    return du.view(u.shape), TileState(dpast, of_scan.state)
+    _add_linear(total.W_z, total.b_z, dz, tape.unit)
+    _add_linear(total.W_conv, total.b_conv, dxBC, tape.unit)
+    _add_linear(total.W_dt, total.b_dt, ddt, tape.unit)
+    du = du.view(dy.shape)
+    if tape.scale is not None:
+        along = tangent(du.unsqueeze(2), tape.unit.unsqueeze(2)).squeeze(2)
+        du = torch.addcmul(dy, along, tape.scale)
+    return du, TileState(dpast, of_scan.state)
+
+
+def _last(  # torchtyc: ignore[unresolved-arg]
+    past: Float[Tensor, "batch width-1 conv"] | None, xBC: Float[Tensor, "batch time conv"], width: int
+) -> Float[Tensor, "batch width-1 conv"]:
+    """The last inputs of the convolution, after those of the tile."""
+    batch, time, conv = xBC.shape
+    reach = width - 1
+    if time >= reach:
+        return xBC[:, time - reach :]
+    past = xBC.new_zeros(batch, reach, conv) if past is None else past
+    return torch.cat((past[:, time:], xBC), 1)
 
 
 def _add_linear(  # torchtyc: ignore[unresolved-arg]
