@@ -32,18 +32,20 @@ def gate_forward(
     n_groups: int,
     norm: str,
     eps: float,
-) -> tuple[Float[Tensor, "batch time d_inner"], GateTape]:
-    """`gated_rms_norm` but for its weight, which goes into the output projection."""
-    opened, gated = F.silu(z), torch.empty_like(z)
+    keep: bool,
+) -> tuple[Float[Tensor, "batch time d_inner"], GateTape | None]:
+    """`gated_rms_norm` but for its weight, which goes into the output projection; without a tape to keep it edits z."""
+    opened = F.silu(z, inplace=not keep)
+    gated = torch.empty_like(z) if keep or norm == "before gate" else opened
     if norm == "before gate":
         _by_head(gated, y).copy_(y)
         gated, scale = _normalise(gated, n_groups, eps)
-        return gated * opened, GateTape(y, z, opened, gated, scale)
+        return gated * opened, GateTape(y, z, opened, gated, scale) if keep else None
     torch.mul(y, _by_head(opened, y), out=_by_head(gated, y))  # torchtyc: ignore[trace-error]
     if norm == "none":
-        return gated, GateTape(y, z, opened, None, None)
+        return gated, GateTape(y, z, opened, None, None) if keep else None
     gated, scale = _normalise(gated, n_groups, eps)
-    return gated, GateTape(y, z, opened, gated, scale)
+    return gated, GateTape(y, z, opened, gated, scale) if keep else None
 
 
 @shaped

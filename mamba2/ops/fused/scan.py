@@ -65,7 +65,9 @@ def scan_forward(  # torchtyc: ignore[unresolved-arg]
     C: Float[Tensor, "batch block group chunk state"],
     D: Float[Tensor, " head"] | None,
     state: Float[Tensor, "batch head channel state"] | None,
-) -> tuple[Float[Tensor, "batch block head chunk channel"], Float[Tensor, "batch head channel state"], ScanTape]:
+    *,
+    keep: bool,
+) -> tuple[Float[Tensor, "batch block head chunk channel"], Float[Tensor, "batch head channel state"], ScanTape | None]:
     """All chunks at once but for the state, which goes from one to the next; no state is one of zeros."""
     groups = B.shape[2]
     steps = dt.double()
@@ -77,7 +79,8 @@ def scan_forward(  # torchtyc: ignore[unresolved-arg]
     # Clamped before exp, cut after: what lies above the diagonal would overflow.
     L.clamp_(low, high).exp_().tril_()
     scores = C @ B.mT
-    M = (L.unflatten(2, (groups, -1)) * scores.unsqueeze(3)).flatten(2, 3)
+    M = torch.empty_like(L) if keep else L
+    torch.mul(L.unflatten(2, (groups, -1)), scores.unsqueeze(3), out=M.unflatten(2, (groups, -1)))
     if D is not None:
         M.diagonal(dim1=-2, dim2=-1).add_(D[:, None])
     y = M @ x
@@ -86,7 +89,7 @@ def scan_forward(  # torchtyc: ignore[unresolved-arg]
     before, after = _carry(_exp(total[..., -1], x.dtype), added, state)
     if before is not None:
         y.flatten(0, 2).baddbmm_(_per_head(C, _exp(total, x.dtype)).flatten(0, 2), before.mT.flatten(0, 2))
-    return y, after, ScanTape(x, B, C, dt, A, total, L, M, scores, before)
+    return y, after, ScanTape(x, B, C, dt, A, total, L, M, scores, before) if keep else None
 
 
 @shaped

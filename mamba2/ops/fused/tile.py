@@ -80,8 +80,14 @@ class TileTape(NamedTuple):
 
 @shaped
 def tile_forward(  # torchtyc: ignore[unresolved-arg]
-    u: Float[Tensor, "batch time d_model"], state: TileState, weights: Weights, options: Options, *, chunk: int
-) -> tuple[Float[Tensor, "batch time d_model"], TileState, TileTape]:
+    u: Float[Tensor, "batch time d_model"],
+    state: TileState,
+    weights: Weights,
+    options: Options,
+    *,
+    chunk: int,
+    keep: bool,
+) -> tuple[Float[Tensor, "batch time d_model"], TileState, TileTape | None]:
     """Runs the tile; its time is a multiple of the chunk, and the norms' weights have gone into the projections."""
     scale = None if weights.residual_norm is None else rms_scale(u.unsqueeze(2), options.norm_eps).squeeze(2)
     unit = u if scale is None else u * scale
@@ -94,14 +100,17 @@ def tile_forward(  # torchtyc: ignore[unresolved-arg]
 
     D = weights.D
     is_per_head = D is not None and D.shape == weights.A_log.shape
-    y, ssm, scan = scan_forward(x, dt, -weights.A_log.exp(), B, C, D if is_per_head else None, state.ssm)
+    A, per_head = -weights.A_log.exp(), D if is_per_head else None
+    y, ssm, scan = scan_forward(x, dt, A, B, C, per_head, state.ssm, keep=keep)
     if D is not None and not is_per_head:
         y.addcmul_(x, D.view(x.shape[2], 1, x.shape[4]))
-    gated, gate = gate_forward(y, z, n_groups=options.n_groups, norm=options.norm, eps=options.norm_eps)
+    gated, gate = gate_forward(y, z, n_groups=options.n_groups, norm=options.norm, eps=options.norm_eps, keep=keep)
     out = F.linear(gated, weights.W_out, weights.b_out)
     if scale is not None:
         out.add_(u)
     after = TileState(_last(state.conv, xBC, weights.conv.shape[1]), ssm)
+    if scan is None or gate is None:
+        return out, after, None
     return out, after, TileTape(unit, scale, state.conv, xBC, mixed, raw_dt, gated, scan, gate)
 
 
