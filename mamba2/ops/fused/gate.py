@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from mamba2.ops.fused.norm import rms_scale, tangent
+from mamba2.ops.fused.norm import rms_scale, tangent_
 from mamba2.shapes import shaped
 
 
@@ -92,5 +92,5 @@ def _normalise_backward(
 ) -> Float[Tensor, "batch time d_inner"]:
     groups = (scale.shape[2], -1)
     dunit, unit = dunit.unflatten(2, groups), unit.unflatten(2, groups)  # torchtyc: ignore[trace-error]
-    dx: Tensor = tangent(dunit, unit).mul_(scale).flatten(2)
+    dx: Tensor = tangent_(dunit, unit).mul_(scale).flatten(2)
     return dx

@@ -16,9 +16,9 @@ def rms_scale(x: Float[Tensor, "batch time group width"], eps: float) -> Float[T
 
 
 @shaped
-def tangent(
+def tangent_(
     dunit: Float[Tensor, "batch time group width"], unit: Float[Tensor, "batch time group width"]
 ) -> Float[Tensor, "batch time group width"]:
-    """dunit - unit·mean(dunit·unit): times the scale it is the gradient of v, where unit = scale·v."""
+    """dunit ← dunit - unit·mean(dunit·unit): times the scale it is the gradient of v, where unit = scale·v."""
     along = (dunit * unit).mean(-1, keepdim=True)
-    return torch.addcmul(dunit, unit, along, value=-1)
+    return dunit.addcmul_(unit, along, value=-1)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from mamba2.ops.fused.conv import conv_backward, conv_forward
 from mamba2.ops.fused.gate import GateTape, gate_backward, gate_forward
-from mamba2.ops.fused.norm import rms_scale, tangent
+from mamba2.ops.fused.norm import rms_scale, tangent_
 from mamba2.ops.fused.scan import ScanTape, scan_backward, scan_forward
 from mamba2.shapes import shaped
 
@@ -170,8 +170,8 @@ def tile_backward(  # torchtyc: ignore[unresolved-arg]
     _add_linear(total.W_dt, total.b_dt, ddt, tape.unit)
     du = du.view(dy.shape)
     if tape.scale is not None:
-        along = tangent(du.unsqueeze(2), tape.unit.unsqueeze(2)).squeeze(2)
-        du = torch.addcmul(dy, along, tape.scale)
+        tangent_(du.unsqueeze(2), tape.unit.unsqueeze(2))
+        du = torch.addcmul(dy, du, tape.scale)
     return du, TileState(dpast, of_scan.state)
 
 
