@@ -57,7 +57,7 @@ def conv_backward(  # torchtyc: ignore[unresolved-arg]
     return dx, dweight, later.sum((0, 1)), dpast
 
 
-_FEW = 128
+_FEW = 64
 """Steps of which all products stay in a core's cache until they are summed."""
 
 
