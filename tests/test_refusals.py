@@ -110,9 +110,21 @@ REFUSALS = [
     ),
     (
         fused_step,
-        (of("2 8"), of("2 12"), of("1 4"), State(*STATE), of("12 3"), None, of("4"), of("4"), None, None, OPTIONS),
+        (
+            of("2 1 8"),
+            of("2 1 12"),
+            of("1 1 4"),
+            State(*STATE),
+            of("12 3"),
+            None,
+            of("4"),
+            of("4"),
+            None,
+            None,
+            OPTIONS,
+        ),
         {},
-        "axis 'batch' is 1 in dt (1, 4) but 2 in z (2, 8).",
+        "axis 'batch' is 1 in dt (1, 1, 4) but 2 in z (2, 1, 8).",
     ),
     (
         fused_mixer,

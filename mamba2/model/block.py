@@ -95,7 +95,7 @@ class Mamba2Block(nn.Module):
         """
         if why_composed_step(u, state, self._sizes(u.shape[0]), self.A_log) is not None:
             return self._run(u, state, causal_conv1d_step, scan_step)
-        z, xBC, dt = self.in_proj(u)[:, 0].split(self.config.projection, dim=-1)
+        z, xBC, dt = self.in_proj(u).split_with_sizes(self.config.projection, dim=-1)
         y, after = fused_step(
             z,
             xBC,
@@ -109,7 +109,7 @@ class Mamba2Block(nn.Module):
             self.norm_weight,
             self._options(),
         )
-        return self.out_proj(y.unsqueeze(1)), BlockState(*after)
+        return self.out_proj(y), BlockState(*after)
 
     def _run(
         self,
