@@ -19,6 +19,7 @@ import torch
 from beartype import beartype
 from jaxtyping import TypeCheckError, jaxtyped
 from torch import Tensor, nn
+from torch.compiler import is_compiling
 
 from mamba2.errors import ConfigError, ShapeError
 from mamba2.shape_faults import CONF, Contract
@@ -99,7 +100,7 @@ def shaped(function: Callable[P, R], mode: Mode = MODE) -> Callable[P, R]:
 
     @functools.wraps(function)
     def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
-        if torch.compiler.is_compiling():
+        if is_compiling():
             return function(*args, **kwargs)
         if mode == "full":
             return check(args, kwargs)

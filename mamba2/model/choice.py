@@ -67,7 +67,8 @@ def why_composed_step(
     """Why this step runs in the composed form; the fast one is made of torch's own operations, so it asks for less."""
     if torch.compiler.is_compiling():
         return "torch compiles the composed form"
-    if any(each.dtype != weight.dtype for each in (u, *state)):
+    conv, ssm = state
+    if not u.dtype == conv.dtype == ssm.dtype == weight.dtype:
         return "dtypes differ"
     if _sizes(u, state) != sizes:
         return "sizes do not fit, which the composed form says in words"
@@ -75,4 +76,4 @@ def why_composed_step(
 
 
 def _sizes(u: Float[Tensor, "batch time _"], state: tuple[Float[Tensor, "..."], ...]) -> Sizes:
-    return (u.shape[0], u.shape[2]), *(tuple(each.shape) for each in state)
+    return (u.shape[0], u.shape[2]), *[each.shape for each in state]
