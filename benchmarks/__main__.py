@@ -62,7 +62,7 @@ def once(task: str, contender: Contender, x: torch.Tensor, state: Any) -> None:
         y = contender.run(x)
         y.backward(torch.ones_like(y))
         return
-    with torch.no_grad():
+    with torch.inference_mode():
         if task == "forward":
             contender.run(x)
         else:

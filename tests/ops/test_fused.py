@@ -3,6 +3,7 @@
 import math
 import re
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 import torch
@@ -191,6 +192,19 @@ def test_a_step_asks_and_obeys_and_both_forms_of_it_are_the_same(block, monkeypa
     assert ran == ["fast"]
     for one, other in zip((fast[0], *fast[1]), (slow[0], *slow[1]), strict=True):
         assert torch.allclose(one, other, atol=1e-6)
+
+
+@pytest.mark.parametrize("dt_range", [(0.0, math.inf), (1.0, math.inf), (0.0, 0.01)])
+def test_a_step_keeps_its_dt_within_the_limits(dt_range, monkeypatch: pytest.MonkeyPatch):
+    torch.manual_seed(0)
+    block = Mamba2Block(replace(CONFIG, dt_range=dt_range))
+    u, state = torch.randn(3, 1, 4), BlockState(torch.randn(3, 2, 12), torch.randn(3, 4, 2, 2))
+    y, after = block.step(u, state)
+    monkeypatch.setattr(room, "why_composed_step", lambda *_: "asked for")
+    expected, expected_after = block.step(u, state)
+
+    assert torch.allclose(y, expected, atol=1e-6)
+    assert torch.allclose(after.ssm, expected_after.ssm, atol=1e-6)
 
 
 def test_nothing_is_kept_where_no_gradient_is_wanted(block, monkeypatch: pytest.MonkeyPatch):

@@ -36,14 +36,15 @@ def fused_step(  # torchtyc: ignore[unresolved-arg]
     mixed = F.silu(mixed if conv_bias is None else mixed.add_(conv_bias))
     x, B, C = mixed.split_with_sizes((heads * channels, groups * states, groups * states), dim=-1)
     x = x.view(batch, heads, channels)
-    dt = F.softplus(dt + dt_bias).view(batch, heads, 1)
+    dt = F.softplus(dt + dt_bias)
     if options.dt_range != (0.0, math.inf):  # softplus's own limits
         dt = dt.clamp(*options.dt_range)
 
-    decay = (dt * A_log.exp().view(heads, 1)).neg_().exp_()
-    ssm = state.ssm * decay.unsqueeze(-1)
+    decay = (dt * A_log.exp()).neg_().exp_()
+    ssm = state.ssm * decay.view(batch, heads, 1, 1)
     by_group = ssm.view(batch * groups, rows, states)
-    by_group.addcmul_((x * dt).view(batch * groups, rows, 1), B.reshape(batch * groups, 1, states))
+    driven = x * dt.view(batch, heads, 1)
+    by_group.addcmul_(driven.view(batch * groups, rows, 1), B.reshape(batch * groups, 1, states))
     # C as a row: torch takes four times as long for a product with one column.
     y = torch.bmm(C.reshape(batch * groups, 1, states), by_group.mT).view(batch, heads, channels)
     if D is not None:
@@ -61,10 +62,7 @@ def _gate(  # torchtyc: ignore[unresolved-arg]
     if options.norm != "before gate":
         y = y * opened
     if weight is not None:
-        # Torch's norm takes one weight for all groups, so only a single one can have it inside.
-        if options.n_groups == 1:
-            y = F.rms_norm(y, weight.shape, weight, options.norm_eps)
-        else:
-            by_group = y.unflatten(-1, (options.n_groups, -1))
-            y = F.rms_norm(by_group, by_group.shape[-1:], None, options.norm_eps).view(y.shape) * weight
+        by_group = y.view(len(y), options.n_groups, y.shape[2] // options.n_groups)
+        mean_square = by_group.square().mean(-1, keepdim=True)
+        y = (by_group * mean_square.add_(options.norm_eps).rsqrt_()).view(y.shape) * weight
     return y * opened if options.norm == "before gate" else y
