@@ -47,5 +47,5 @@ def gated_rms_norm(
 
 def _unit(x: Float[Tensor, "batch time ..."], eps: float) -> Float[Tensor, "batch time ..."]:
     """x over its root mean square."""
-    x = x.float() if x.dtype.itemsize < 4 else x
-    return x * torch.rsqrt(x.square().mean(-1, keepdim=True).add_(eps))
+    x = x.to(torch.promote_types(x.dtype, torch.float32))
+    return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + eps)
