@@ -11,6 +11,7 @@ Under torch.compile and torch.export the checks vanish in every mode.
 """
 
 import functools
+import inspect
 import os
 from collections.abc import Callable, Iterable
 from typing import Any, Literal, ParamSpec, TypeVar
@@ -122,6 +123,11 @@ def shaped(function: Callable[P, R], mode: Mode = MODE) -> Callable[P, R]:
     # Dynamo counts recompilations per code object; one shared by all wrappers would reach its limit.
     wrapper.__code__ = wrapper.__code__.replace(co_name=function.__name__)  # type: ignore[attr-defined]
     return wrapper
+
+
+def unchecked(function: Callable[P, R]) -> Callable[P, R]:
+    """A `shaped` function for a caller that has fixed every size itself: without its checks, but for mode full."""
+    return function if MODE == "full" else inspect.unwrap(function)
 
 
 def _signature(values: Iterable[Any]) -> tuple[Any, ...]:

@@ -13,7 +13,7 @@ from mamba2.config import ModelConfig
 from mamba2.errors import ShapeError
 from mamba2.model import block as room
 from mamba2.model.block import BlockState, Mamba2Block
-from mamba2.model.choice import why_composed, why_never_fused
+from mamba2.model.choice import why_composed, why_composed_step, why_never_fused
 from mamba2.ops.fused import mixer
 from mamba2.ops.fused.conv import conv_backward, conv_forward
 from mamba2.ops.fused.mixer import fused_mixer
@@ -181,8 +181,8 @@ def test_a_block_asks_and_obeys(block, monkeypatch: pytest.MonkeyPatch):
 
 
 def test_a_step_asks_and_obeys_and_both_forms_of_it_are_the_same(block, monkeypatch: pytest.MonkeyPatch):
-    ran, form = [], room.fused_step
-    monkeypatch.setattr(room, "fused_step", lambda *of: ran.append("fast") or form(*of))
+    ran, form = [], room._fast_step
+    monkeypatch.setattr(room, "_fast_step", lambda *of: ran.append("fast") or form(*of))
     u, state = torch.randn(3, 1, 4), block(torch.randn(3, 5, 4), block.initial_state(3))[1]
     fast = block.step(u, state)
     assert ran == ["fast"]
@@ -192,6 +192,15 @@ def test_a_step_asks_and_obeys_and_both_forms_of_it_are_the_same(block, monkeypa
     assert ran == ["fast"]
     for one, other in zip((fast[0], *fast[1]), (slow[0], *slow[1]), strict=True):
         assert torch.allclose(one, other, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["conv_weight", "conv_bias", "A_log", "dt_bias", "D", "norm_weight"])
+def test_a_step_with_a_parameter_of_another_size_takes_the_form_that_checks_it(block, name):
+    setattr(block, name, nn.Parameter(torch.ones(1, *getattr(block, name).shape[1:])))
+
+    why = why_composed_step(torch.zeros(1, 1, 4), block.initial_state(1), (*block._sizes(1), *block._own_sizes), block)
+
+    assert why == "sizes do not fit, which the composed form says in words"
 
 
 @pytest.mark.parametrize("dt_range", [(0.0, math.inf), (1.0, math.inf), (0.0, 0.01)])
