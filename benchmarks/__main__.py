@@ -54,19 +54,19 @@ def backbone(setup: Setup, layers: int, d_state: int) -> Backbone:
     return Backbone(ModelConfig(layers=layers, d_state=d_state)).to(setup.device)
 
 
-def once(task: str, contender: Contender, x: torch.Tensor, state: Any) -> None:
-    """One train step without its optimizer, one forward, or one time step."""
+def once(task: str, contender: Contender, x: torch.Tensor, state: list[Any]) -> None:
+    """One train step without its optimizer, one forward, or one time step, which leaves its state to the next."""
     if task == "train":
         for each in contender.parameters():
             each.grad = None
         y = contender.run(x)
         y.backward(torch.ones_like(y))
         return
-    with torch.no_grad():
+    with torch.inference_mode():
         if task == "forward":
             contender.run(x)
         else:
-            contender.step(x, state)
+            _, state[0] = contender.step(x, state[0])
 
 
 def compare(
@@ -77,7 +77,7 @@ def compare(
     found = contenders(model, names)
     x = torch.randn(batch, time, model.config.d_model, device=setup.device)
     runs: dict[str, Callable[[], None]] = {
-        name: partial(once, task, each, x, each.start(batch)) for name, each in found.items()
+        name: partial(once, task, each, x, [each.start(batch)]) for name, each in found.items()
     }
     times = interleave(runs, rounds=setup.rounds, repeat=repeat, clock=setup.clock)
     sample = torch.randn(2, min(64, max(time, 8)), model.config.d_model, device=setup.device)
@@ -128,9 +128,9 @@ def half(setup: Setup) -> Row:
 
     def autocast() -> None:
         with torch.autocast(setup.device, dtype=torch.bfloat16):
-            once("train", contender, x, None)
+            once("train", contender, x, [])
 
-    runs = {"float32": partial(once, "train", contender, x, None), "bf16": autocast}
+    runs = {"float32": partial(once, "train", contender, x, []), "bf16": autocast}
     times = interleave(runs, rounds=setup.rounds, repeat=1, clock=setup.clock)
     with torch.no_grad():
         exact = contender.run(x)

@@ -5,6 +5,7 @@ import math
 import tomllib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
+from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -102,22 +103,22 @@ class ModelConfig:
             f"quantiles = {self.quantiles} are not ascending within (0, 1).",
         )
 
-    @property
+    @cached_property
     def d_inner(self) -> int:
         """expand·d_model."""
         return self.expand * self.d_model
 
-    @property
+    @cached_property
     def n_heads(self) -> int:
         """d_inner / headdim."""
         return self.d_inner // self.headdim
 
-    @property
+    @cached_property
     def d_xBC(self) -> int:
         """Channels of the convolution: x, B and C side by side, d_inner + 2·n_groups·d_state."""
         return self.d_inner + 2 * self.n_groups * self.d_state
 
-    @property
+    @cached_property
     def projection(self) -> tuple[int, int, int]:
         """Widths of the input projection's parts: gate, xBC, dt."""
         return self.d_inner, self.d_xBC, self.n_heads

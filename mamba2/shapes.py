@@ -11,14 +11,16 @@ Under torch.compile and torch.export the checks vanish in every mode.
 """
 
 import functools
+import inspect
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Literal, ParamSpec, TypeVar
 
 import torch
 from beartype import beartype
 from jaxtyping import TypeCheckError, jaxtyped
 from torch import Tensor, nn
+from torch.compiler import is_compiling
 
 from mamba2.errors import ConfigError, ShapeError
 from mamba2.shape_faults import CONF, Contract
@@ -99,12 +101,14 @@ def shaped(function: Callable[P, R], mode: Mode = MODE) -> Callable[P, R]:
 
     @functools.wraps(function)
     def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
-        if torch.compiler.is_compiling():
+        if is_compiling():
             return function(*args, **kwargs)
         if mode == "full":
             return check(args, kwargs)
         try:
-            key = (*map(_signature, args), *((name, _signature(value)) for name, value in kwargs.items()))
+            key = _signature(args)
+            if kwargs:
+                key = (*key, tuple(kwargs), _signature(kwargs.values()))
             known = key in seen
         except TypeError:  # an argument that has no hash
             return check(args, kwargs)
@@ -121,12 +125,21 @@ def shaped(function: Callable[P, R], mode: Mode = MODE) -> Callable[P, R]:
     return wrapper
 
 
-def _signature(value: Any) -> Any:
+def unchecked(function: Callable[P, R]) -> Callable[P, R]:
+    """A `shaped` function for a caller that has fixed every size itself: without its checks, but for mode full."""
+    return function if MODE == "full" else inspect.unwrap(function)
+
+
+def _signature(values: Iterable[Any]) -> tuple[Any, ...]:
     """What a call's shapes depend on: of tensors shape and dtype, of modules identity and sizes, else the value."""
-    if isinstance(value, Tensor):
-        return value.shape, value.dtype
-    if isinstance(value, nn.Module):
-        return id(value), *(None if each is None else each.shape for each in value._parameters.values())
-    if isinstance(value, tuple):
-        return type(value), *map(_signature, value)
-    return type(value), value
+    found: list[Any] = []  # two for each value
+    for value in values:
+        if isinstance(value, Tensor):
+            found += (value.shape, value.dtype)
+        elif isinstance(value, tuple):
+            found += (type(value), _signature(value))
+        elif isinstance(value, nn.Module):
+            found += (id(value), tuple([None if each is None else each.shape for each in value._parameters.values()]))
+        else:
+            found += (type(value), value)
+    return tuple(found)

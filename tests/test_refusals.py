@@ -17,7 +17,7 @@ from mamba2.ops.conv import causal_conv1d, causal_conv1d_step
 from mamba2.ops.fused.conv import conv_backward, conv_forward
 from mamba2.ops.fused.gate import GateTape, gate_backward, gate_forward
 from mamba2.ops.fused.mixer import fused_mixer
-from mamba2.ops.fused.norm import rms_scale, tangent
+from mamba2.ops.fused.norm import rms_scale, tangent_
 from mamba2.ops.fused.plan import Plan, make_plan, tiles
 from mamba2.ops.fused.scan import scan_backward, scan_forward
 from mamba2.ops.fused.step import fused_step
@@ -47,7 +47,7 @@ LANGUAGE = LanguageModel(SMALL, vocabulary=7, tied=True)
 TOKENS = torch.zeros(2, 5, dtype=torch.long)
 WEIGHTS, OPTIONS = BLOCK._weights(None), BLOCK._options()
 FOLDED = WEIGHTS._replace(norm=None)
-_, _, TAPE = tile_forward(of("2 4 4"), TileState(*STATE), FOLDED, OPTIONS, chunk=4)
+_, _, TAPE = tile_forward(of("2 4 4"), TileState(*STATE), FOLDED, OPTIONS, chunk=4, keep=True)
 
 REFUSALS = [
     (causal_conv1d, (of("2 5 3"), of("3 2"), None, of("1 1 3")), {}, "axis 'batch' is 1 in past (1, 1, 3) but 2 in x"),
@@ -74,11 +74,16 @@ REFUSALS = [
     (conv_forward, (of("2 5 3"), of("3 2"), None, of("1 1 3")), {}, "axis 'batch' is 1 in past (1, 1, 3) but 2 in x"),
     (conv_backward, (of("2 4 3"), of("3 2"), None, of("2 6 3")), {}, "axis 'time+width-1' is 6 in later (2, 6, 3) but"),
     (rms_scale, (of("2 4 1 3"), "1"), {}, "eps must be of type float; got str."),
-    (tangent, (of("2 4 1 3"), of("2 5 1 3")), {}, "axis 'time' is 5 in unit (2, 5, 1, 3) but 4 in dunit (2, 4, 1, 3)."),
+    (
+        tangent_,
+        (of("2 4 1 3"), of("2 5 1 3")),
+        {},
+        "axis 'time' is 5 in unit (2, 5, 1, 3) but 4 in dunit (2, 4, 1, 3).",
+    ),
     (
         scan_forward,
         (of("2 1 4 5 3"), of("2 1 4 5"), of("4"), of("1 1 1 5 8"), of("2 1 1 5 8"), None, None),
-        {},
+        {"keep": True},
         "axis 'batch' is 1 in B (1, 1, 1, 5, 8) but 2 in x (2, 1, 4, 5, 3).",
     ),
     (
@@ -90,7 +95,7 @@ REFUSALS = [
     (
         gate_forward,
         (of("2 1 4 5 3"), of("1 5 12")),
-        {"n_groups": 1, "norm": "none", "eps": 1.0},
+        {"n_groups": 1, "norm": "none", "eps": 1.0, "keep": True},
         "axis 'batch' is 1 in z (1, 5, 12) but 2 in y (2, 1, 4, 5, 3).",
     ),
     (
@@ -102,7 +107,7 @@ REFUSALS = [
     (
         tile_forward,
         (of("2 4 4"), TileState(*LONE), FOLDED, OPTIONS),
-        {"chunk": 4},
+        {"chunk": 4, "keep": True},
         "axis 'batch' is 1 in state.conv (1, 2, 12) but 2 in u (2, 4, 4).",
     ),
     (
@@ -113,9 +118,21 @@ REFUSALS = [
     ),
     (
         fused_step,
-        (of("2 8"), of("2 12"), of("1 4"), State(*STATE), of("12 3"), None, of("4"), of("4"), None, None, OPTIONS),
+        (
+            of("2 1 8"),
+            of("2 1 12"),
+            of("1 1 4"),
+            State(*STATE),
+            of("12 3"),
+            None,
+            of("4"),
+            of("4"),
+            None,
+            None,
+            OPTIONS,
+        ),
         {},
-        "axis 'batch' is 1 in dt (1, 4) but 2 in z (2, 8).",
+        "axis 'batch' is 1 in dt (1, 1, 4) but 2 in z (2, 1, 8).",
     ),
     (
         fused_mixer,

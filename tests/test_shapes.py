@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from mamba2 import shapes
 from mamba2.errors import ConfigError, ShapeError
 from mamba2.model.block import BlockState
-from mamba2.shapes import shaped
+from mamba2.shapes import shaped, unchecked
 
 X, B, C = torch.zeros(2, 16, 4, 3), torch.zeros(2, 16, 1, 8), torch.zeros(2, 16, 1, 8)
 
@@ -341,6 +341,14 @@ def test_no_message_holds_a_value(function, args):
 
 def test_off_is_the_function_itself():
     assert shaped(total, "off") is total
+
+
+@pytest.mark.parametrize(("mode", "checks"), [("full", True), ("cached", False), ("off", False)])
+def test_a_caller_that_knows_the_sizes_does_without_checks_but_in_full_mode(monkeypatch, mode, checks):
+    monkeypatch.setattr(shapes, "MODE", mode)
+    function = shaped(total, mode)
+
+    assert unchecked(function) is (function if checks else total)
 
 
 class Switch:

@@ -198,7 +198,7 @@ class Engine:
             front, volumes = max(sorted(volumes), key=volumes.__getitem__), {}
         return session, front, volumes | {bar.key: volumes.get(bar.key, 0) + bar.volume}
 
-    @torch.no_grad()
+    @torch.inference_mode()
     def _advance(self, bar: Bar, chosen: bool) -> tuple[Prediction | None, Instrument]:
         """The forecast after the bar, if it is chosen, and the instrument's state with it."""
         known = self.state.instruments.get(bar.key)

@@ -13,7 +13,7 @@ from torch.func import functional_call
 
 from mamba2.config import ModelConfig
 from mamba2.errors import ShapeError
-from mamba2.model.choice import Sizes, why_apart, why_composed, why_composed_step
+from mamba2.model.choice import Sizes, own_sizes, why_apart, why_composed, why_composed_step
 from mamba2.ops.conv import causal_conv1d, causal_conv1d_step
 from mamba2.ops.fused.mixer import fused_mixer
 from mamba2.ops.fused.step import fused_step
@@ -21,7 +21,10 @@ from mamba2.ops.fused.tile import Options, State, Weights
 from mamba2.ops.norm import gated_rms_norm, rms_norm
 from mamba2.ops.padding import align, restore
 from mamba2.ops.scan import prepare_scan_input, scan_chunked, scan_step
-from mamba2.shapes import shaped
+from mamba2.shapes import shaped, unchecked
+
+# `why_composed_step` compares the sizes of the input, of the state and of the parameters with the block's own.
+_fast_step = unchecked(fused_step)
 
 
 class BlockState(NamedTuple):
@@ -51,6 +54,7 @@ class Mamba2Block(nn.Module):
         self.D = nn.Parameter(torch.ones(width_of_D)) if width_of_D else None
         self.norm_weight = nn.Parameter(torch.ones(config.d_inner)) if config.norm != "none" else None
         self.out_proj = nn.Linear(config.d_inner, config.d_model, bias=config.bias)
+        self._own_sizes = own_sizes(self)
 
     def initial_state(self, batch: int) -> BlockState:
         """The state before the first time step: zeros, beside the parameters and in their dtype, at least float32."""
@@ -113,10 +117,10 @@ class Mamba2Block(nn.Module):
         Raises:
             ShapeError: the input or the state does not have this block's sizes.
         """
-        if why_composed_step(u, state, self._sizes(u.shape[0]), self.A_log) is not None:
+        if why_composed_step(u, state, (*self._sizes(u.shape[0]), *self._own_sizes), self) is not None:
             return self._run(u, state, causal_conv1d_step, scan_step)
-        z, xBC, dt = self.in_proj(u)[:, 0].split(self.config.projection, dim=-1)
-        y, after = fused_step(
+        z, xBC, dt = self.in_proj(u).split_with_sizes(self.config.projection, dim=-1)
+        y, after = _fast_step(
             z,
             xBC,
             dt,
@@ -129,7 +133,7 @@ class Mamba2Block(nn.Module):
             self.norm_weight,
             self._options(),
         )
-        return self.out_proj(y.unsqueeze(1)), BlockState(*after)
+        return self.out_proj(y), BlockState(*after)
 
     def _run(
         self,

@@ -71,17 +71,26 @@ def why_composed_step(
     u: Float[Tensor, "batch 1 _"],
     state: tuple[Float[Tensor, "..."], ...],
     sizes: Sizes,
-    weight: Float[Tensor, "..."],
+    block: nn.Module,
 ) -> str | None:
-    """Why this step runs in the composed form; the fast one is made of torch's own operations, so it asks for less."""
+    """Why this step runs in the composed form; the fast one is made of torch's own operations, so it asks for less.
+
+    `sizes` are those that `why_composed` takes, and the parameters' of the block as they were made.
+    """
     if torch.compiler.is_compiling():
         return "torch compiles the composed form"
-    if any(each.dtype != weight.dtype for each in (u, *state)):
+    conv, ssm = state
+    if not u.dtype == conv.dtype == ssm.dtype == block.A_log.dtype:
         return "dtypes differ"
-    if _sizes(u, state) != sizes:
+    if (*_sizes(u, state), *own_sizes(block)) != sizes:
         return "sizes do not fit, which the composed form says in words"
     return why_never_fused(device="cpu", dtype=u.dtype, is_autocast=torch.is_autocast_enabled(u.device.type))
 
 
+def own_sizes(block: nn.Module) -> Sizes:
+    """Of the parameters that are the block's own and in no module of it."""
+    return tuple([() if each is None else each.shape for each in block._parameters.values()])
+
+
 def _sizes(u: Float[Tensor, "batch time _"], state: tuple[Float[Tensor, "..."], ...]) -> Sizes:
-    return (u.shape[0], u.shape[2]), *(tuple(each.shape) for each in state)
+    return (u.shape[0], u.shape[2]), *[each.shape for each in state]

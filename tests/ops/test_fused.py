@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 import torch
@@ -15,7 +16,7 @@ from mamba2.config import ModelConfig
 from mamba2.errors import ShapeError
 from mamba2.model import block as room
 from mamba2.model.block import BlockState, Mamba2Block
-from mamba2.model.choice import why_composed, why_never_fused
+from mamba2.model.choice import why_composed, why_composed_step, why_never_fused
 from mamba2.ops.fused import mixer
 from mamba2.ops.fused.conv import conv_backward, conv_forward
 from mamba2.ops.fused.mixer import fused_mixer
@@ -78,7 +79,9 @@ def test_a_step_that_forgets_everything_leaves_those_after_it_as_they_are():
     dt = torch.tensor([1e25, 1.0, 1e25, 1.0]).reshape(1, 1, 1, 4)
     one = torch.ones(1, 1, 1, 4, 1)
 
-    y, state, _ = scan_forward(one / dt[..., None], dt, torch.tensor([-math.log(2.0)]), one, one, None, None)
+    y, state, _ = scan_forward(
+        one / dt[..., None], dt, torch.tensor([-math.log(2.0)]), one, one, None, None, keep=False
+    )
 
     assert y.flatten().tolist() == pytest.approx([1.0, 1.5, 1.0, 1.5], rel=1e-5)
     assert state.item() == pytest.approx(1.5)
@@ -90,7 +93,7 @@ def test_gradients_do_not_see_what_a_step_forgot(decay):
     dt = torch.tensor([1e25, 1.3, 1e25, 0.7, 0.4], dtype=torch.float64).reshape(1, 1, 1, 5)
     x, B, C = (source.normal(1, 1, 1, 5, size) for size in (3, 2, 2))
     A, x = torch.tensor([decay], dtype=torch.float64), x / dt[..., None]
-    y, _, tape = scan_forward(x, dt, A, B, C, None, None)
+    y, _, tape = scan_forward(x, dt, A, B, C, None, None, keep=True)
     dy = source.normal(*y.shape)
     got = scan_backward(tape, dy, None)
 
@@ -106,7 +109,9 @@ def test_gradients_do_not_see_what_a_step_forgot(decay):
 
 def test_a_step_of_nothing_has_no_gradient_of_its_own_and_all_gradients_keep_their_dtype():
     dt, one = torch.tensor([0.0, 1.0]).reshape(1, 1, 1, 2), torch.ones(1, 1, 1, 2, 1)
-    _, state, tape = scan_forward(one, dt, torch.tensor([-1.0]), one, one, torch.zeros(1), torch.zeros(1, 1, 1, 1))
+    _, state, tape = scan_forward(
+        one, dt, torch.tensor([-1.0]), one, one, torch.zeros(1), torch.zeros(1, 1, 1, 1), keep=True
+    )
 
     got = scan_backward(tape, one * torch.tensor([1.0, 0.0])[:, None], torch.zeros_like(state))
 
@@ -183,8 +188,8 @@ def test_a_block_asks_and_obeys(block, monkeypatch: pytest.MonkeyPatch):
 
 
 def test_a_step_asks_and_obeys_and_both_forms_of_it_are_the_same(block, monkeypatch: pytest.MonkeyPatch):
-    ran, form = [], room.fused_step
-    monkeypatch.setattr(room, "fused_step", lambda *of: ran.append("fast") or form(*of))
+    ran, form = [], room._fast_step
+    monkeypatch.setattr(room, "_fast_step", lambda *of: ran.append("fast") or form(*of))
     u, state = torch.randn(3, 1, 4), block(torch.randn(3, 5, 4), block.initial_state(3))[1]
     fast = block.step(u, state)
     assert ran == ["fast"]
@@ -194,6 +199,28 @@ def test_a_step_asks_and_obeys_and_both_forms_of_it_are_the_same(block, monkeypa
     assert ran == ["fast"]
     for one, other in zip((fast[0], *fast[1]), (slow[0], *slow[1]), strict=True):
         assert torch.allclose(one, other, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["conv_weight", "conv_bias", "A_log", "dt_bias", "D", "norm_weight"])
+def test_a_step_with_a_parameter_of_another_size_takes_the_form_that_checks_it(block, name):
+    setattr(block, name, nn.Parameter(torch.ones(1, *getattr(block, name).shape[1:])))
+
+    why = why_composed_step(torch.zeros(1, 1, 4), block.initial_state(1), (*block._sizes(1), *block._own_sizes), block)
+
+    assert why == "sizes do not fit, which the composed form says in words"
+
+
+@pytest.mark.parametrize("dt_range", [(0.0, math.inf), (1.0, math.inf), (0.0, 0.01)])
+def test_a_step_keeps_its_dt_within_the_limits(dt_range, monkeypatch: pytest.MonkeyPatch):
+    torch.manual_seed(0)
+    block = Mamba2Block(replace(CONFIG, dt_range=dt_range))
+    u, state = torch.randn(3, 1, 4), BlockState(torch.randn(3, 2, 12), torch.randn(3, 4, 2, 2))
+    y, after = block.step(u, state)
+    monkeypatch.setattr(room, "why_composed_step", lambda *_: "asked for")
+    expected, expected_after = block.step(u, state)
+
+    assert torch.allclose(y, expected, atol=1e-6)
+    assert torch.allclose(after.ssm, expected_after.ssm, atol=1e-6)
 
 
 def test_nothing_is_kept_where_no_gradient_is_wanted(block, monkeypatch: pytest.MonkeyPatch):

@@ -116,9 +116,7 @@ def _run(  # torchtyc: ignore[unresolved-arg]
         state = TileState(None if conv is None else conv[rows], None if ssm is None else ssm[rows])
         for span in spans:
             now = slice(span.start, span.stop)
-            y[rows, now], state, tape = tile_forward(
-                u[rows, now], state, weights, options, chunk=span.chunk, keep=keep
-            )
+            y[rows, now], state, tape = tile_forward(u[rows, now], state, weights, options, chunk=span.chunk, keep=keep)
             if tape is not None:
                 tapes.append(tape)
         if state.conv is not None and state.ssm is not None:
