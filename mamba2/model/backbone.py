@@ -63,7 +63,7 @@ class Backbone(nn.Module):
         self, x: Float[Tensor, "batch 1 d_model"], state: BackboneState
     ) -> tuple[Float[Tensor, "batch 1 d_model"], BackboneState]:
         """One time step."""
-        return self._run(x, state, [self._around(block.step, x.dtype) for block in self._blocks()])
+        return self._run(x, state, [partial(self._around, block.step, x.dtype) for block in self._blocks()])
 
     def _blocks(self) -> Iterator[Mamba2Block]:
         return cast("Iterator[Mamba2Block]", iter(self.blocks))
@@ -80,21 +80,20 @@ class Backbone(nn.Module):
         # A wrapper around a block has its reasons, and is called.
         if isinstance(block, Mamba2Block) and dtype == _stream_dtype(dtype):
             return block.residual
-        return self._around(block, dtype)
+        return partial(self._around, block, dtype)
 
-    def _around(self, block: Callable[..., Any], dtype: torch.dtype) -> Callable[..., Any]:
-        """x + block(norm(x)), where the block runs in another dtype than the stream."""
-
-        def layer(
-            stream: Float[Tensor, "batch time d_model"],
-            weight: Float[Tensor, " d_model"],
-            state: BlockState,
-            **mask: Bool[Tensor, "batch time"],
-        ) -> tuple[Float[Tensor, "batch time d_model"], BlockState]:
-            y, after = block(rms_norm(stream, weight, eps=self.config.norm_eps).to(dtype), state, **mask)
-            return stream + y, after
-
-        return layer
+    def _around(
+        self,
+        block: Callable[..., Any],
+        dtype: torch.dtype,
+        stream: Float[Tensor, "batch time d_model"],
+        weight: Float[Tensor, " d_model"],
+        state: BlockState,
+        **mask: Bool[Tensor, "batch time"],
+    ) -> tuple[Float[Tensor, "batch time d_model"], BlockState]:
+        """x + block(norm(x)), where the block runs in another dtype than the stream, or is a single step."""
+        y, after = block(rms_norm(stream, weight, eps=self.config.norm_eps).to(dtype), state, **mask)
+        return stream + y, after
 
     def _run(
         self, x: Float[Tensor, "batch time d_model"], state: BackboneState, layers: Iterable[Callable[..., Any]]
