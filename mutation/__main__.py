@@ -36,6 +36,7 @@ TESTS = {
     "ops/fused/plan.py": FUSED,
     "ops/fused/conv.py": FUSED,
     "ops/fused/gate.py": FUSED,
+    "ops/fused/norm.py": FUSED,
     "ops/fused/scan.py": FUSED,
     "ops/fused/tile.py": FUSED,
     "ops/fused/step.py": ("tests/ops/test_fused.py", "-Mamba2]"),
