@@ -45,7 +45,7 @@ def conv_backward(  # torchtyc: ignore[unresolved-arg]
     """
     reach, mirrored = weight.shape[1] - 1, weight.flip(1)
     dx = _depthwise(later, mirrored, None, padding=0)
-    dweight = _correlate(x, later, reach + 1).flip(0).T.contiguous()
+    dweight = _correlate(x, later, reach + 1).flip(0).T
     dpast = None
     if past is not None:
         first = later[:, :reach]
@@ -66,10 +66,9 @@ def _correlate(  # torchtyc: ignore[unresolved-arg]
 ) -> Float[Tensor, "width conv"]:
     """Σ_s x[s]·later[s+j] for each j below the width."""
     time = x.shape[1]
-    rows, span = max(1, _FEW // time), min(time, _FEW)
-    total = x.new_zeros(width, x.shape[2])
-    for start in range(0, time, span):
-        now, ahead = slice(start, start + span), slice(start, start + span + width - 1)
+    rows, total = max(1, _FEW // time), x.new_zeros(width, x.shape[2])
+    for start in range(0, time, _FEW):
+        now, ahead = slice(start, start + _FEW), slice(start, start + _FEW + width - 1)
         for own, theirs in zip(x[:, now].split(rows), later[:, ahead].split(rows), strict=True):
             total += (own * theirs.unfold(1, width, 1).permute(3, 0, 1, 2)).sum((1, 2))
     return total
