@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 from mamba2.config import ModelConfig
@@ -19,6 +20,7 @@ from mamba2.model.block import BlockState, Mamba2Block
 from mamba2.model.choice import why_composed, why_composed_step, why_never_fused
 from mamba2.ops.fused import mixer
 from mamba2.ops.fused.conv import conv_backward, conv_forward
+from mamba2.ops.fused.gate import gate_forward
 from mamba2.ops.fused.mixer import fused_mixer
 from mamba2.ops.fused.plan import Plan, make_plan, tiles
 from mamba2.ops.fused.scan import scan_backward, scan_forward
@@ -240,6 +242,33 @@ def test_nothing_is_kept_where_no_gradient_is_wanted(block, monkeypatch: pytest.
 
     assert kept == [1, 0, 0]
     assert (y.grad_fn, after.ssm.grad_fn) == (None, None)
+
+
+@pytest.mark.parametrize("norm", ["after gate", "before gate", "none"])
+def test_a_gate_without_a_tape_gives_the_same_and_writes_over_what_it_was_given(norm):
+    source = Source(3)
+    y, z = source.normal(2, 1, 4, 5, 3), source.normal(2, 5, 12)
+    options = {"n_groups": 2, "norm": norm, "eps": 1e-5}
+    expected, tape = gate_forward(y, z.clone(), **options, keep=True)
+
+    found, nothing = gate_forward(y, z, **options, keep=False)
+
+    assert (tape is None, nothing) == (False, None)
+    assert torch.equal(found, expected)
+    assert torch.equal(z, F.silu(tape.z) if norm == "before gate" else expected)
+
+
+def test_a_scan_without_a_tape_gives_the_same():
+    source = Source(4)
+    of = [source.normal(1, 2, 4, 5, 3), source.normal(1, 2, 4, 5).abs(), -torch.ones(4, dtype=torch.float64)]
+    of += [source.normal(1, 2, 2, 5, 3), source.normal(1, 2, 2, 5, 3), torch.ones(4, dtype=torch.float64), None]
+    y, state, tape = scan_forward(*of, keep=True)
+
+    found, after, nothing = scan_forward(*of, keep=False)
+
+    assert (tape is None, nothing) == (False, None)
+    assert torch.equal(found, y)
+    assert torch.equal(after, state)
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other allocators have rules of their own")
