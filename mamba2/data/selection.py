@@ -92,7 +92,8 @@ def _require_one_publisher(candidates: Sequence[Bars]) -> None:
 def _front(outrights: Sequence[Bars]) -> tuple[list[Selected], list[Dropped]]:
     sessions = [_sessions(bars.time) for bars in outrights]
     days = np.unique(np.concatenate([of for of, _ in sessions]))
-    volumes = np.zeros((len(outrights), len(days)), np.int64)
+    # A contract that has no bar in a session is behind one whose bars have no volume: live, nothing is known of it.
+    volumes = np.full((len(outrights), len(days)), -1, np.int64)
     for volume, bars, (of, firsts) in zip(volumes, outrights, sessions, strict=True):
         volume[np.searchsorted(days, of)] = np.add.reduceat(bars.volume, firsts)
     nobody = [-1]

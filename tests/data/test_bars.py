@@ -260,6 +260,13 @@ def test_the_front_has_the_most_volume_of_the_session_before():
     )
 
 
+def test_a_contract_without_a_bar_in_a_session_is_behind_one_whose_bars_have_no_volume():
+    absent = make_bars("6EH4", [NOON + DAY], [40])
+    quiet = make_bars("6EM4", [NOON, NOON + DAY], [0, 50], instrument_id=2)
+
+    assert kept(make_market(absent, quiet), "front") == {"6EM4": [NOON + DAY]}
+
+
 def test_the_front_changes_at_the_start_of_the_session_not_at_midnight():
     evening = at("2024-01-02T22:59")
     old = make_bars("6EH4", [NOON, evening, evening + MINUTE], [9, 9, 9])
