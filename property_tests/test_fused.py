@@ -181,6 +181,14 @@ def test_a_state_of_which_a_part_is_zero_is_no_state_of_zeros():
         require_same(outputs(fused(), case), outputs(composed, case), "output")
 
 
+def test_a_state_that_is_the_same_everywhere_is_no_state_of_zeros():
+    case = case_of(11)
+    case = replace(case, state=BlockState(*(torch.ones_like(each) for each in case.state)))
+
+    with torch.no_grad():
+        require_same(outputs(fused(), case), outputs(composed, case), "output")
+
+
 @pytest.mark.parametrize("use", [(True, False, False), (False, False, True)], ids=str)
 def test_a_second_derivative_counts_once_what_one_input_owes_to_another(use):
     case = case_of(5)
@@ -287,3 +295,12 @@ def test_each_result_alone_has_the_gradients_of_the_composed_form(plan, is_fresh
     case = replace(case, state=case.block.initial_state(3)) if is_fresh else case
 
     require_same_with_gradients(plan, case, use, is_fresh=is_fresh)
+
+
+@pytest.mark.parametrize("plan", [None, Plan(tile=1, chunk=1)], ids=["one tile", "a tile a step"])
+@pytest.mark.parametrize("time", [1, 2, 3, 5])
+def test_a_fresh_state_and_tiles_shorter_than_the_convolution_give_the_composed_form(time, plan):
+    case = case_of(time)
+    case = replace(case, state=case.block.initial_state(3))
+
+    require_same_with_gradients(plan, case, is_fresh=True)
