@@ -8,6 +8,9 @@ from torch import Tensor
 from mamba2.ops.conv import causal_conv1d
 from mamba2.shapes import shaped
 
+_FEW = 64
+"""Steps of which all products stay in a core's cache until they are summed."""
+
 
 @shaped
 def conv_forward(  # torchtyc: ignore[unresolved-arg]
@@ -55,10 +58,6 @@ def conv_backward(  # torchtyc: ignore[unresolved-arg]
         for j in range(1, reach + 1):
             dweight[:, reach - j] += (past[:, reach - j :] * first[:, :j]).sum((0, 1))
     return dx, dweight, later.sum((0, 1)), dpast
-
-
-_FEW = 64
-"""Steps of which all products stay in a core's cache until they are summed."""
 
 
 def _correlate(  # torchtyc: ignore[unresolved-arg]

@@ -22,6 +22,9 @@ from mamba2.ops.fused.tile import (
 )
 from mamba2.shapes import shaped
 
+_INWARD = ("W_z", "W_conv", "W_dt")
+"""The projections behind the norm of a layer."""
+
 Composed = Callable[[Tensor, State, Weights], tuple[Tensor, State]]
 """The same function of input, state and weights in operations that torch can differentiate twice."""
 
@@ -204,6 +207,3 @@ def _unfold_norms(total: Weights, weights: Weights) -> Weights:
     inward = {name: getattr(total, name) * weights.residual_norm for name in _INWARD}
     parts = [(getattr(total, name) * getattr(weights, name)).sum(0) for name in _INWARD]
     return total._replace(**inward, residual_norm=parts[0] + parts[1] + parts[2])
-
-
-_INWARD = ("W_z", "W_conv", "W_dt")
