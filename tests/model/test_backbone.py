@@ -134,6 +134,23 @@ def test_hooks_of_a_block_run_in_a_stack_too(register):
     assert calls == [register]
 
 
+@pytest.mark.parametrize("because", ["of a hook", "of pads"])
+def test_a_layer_in_two_parts_gives_the_same(because):
+    torch.manual_seed(1)
+    block, norm = Mamba2Block(CONFIG).double(), torch.rand(2, dtype=torch.float64) + 0.5
+    x, state = torch.randn(3, 5, 2, dtype=torch.float64), block.initial_state(3)
+    mask = torch.tensor([[True, True, False, True, False]] * 3) if because == "of pads" else None
+    y, expected = block(rms_norm(x, norm, eps=CONFIG.norm_eps), state, mask)
+    if because == "of a hook":
+        block.register_forward_hook(lambda *_: None)
+
+    found, after = block.residual(x, norm, state, mask)
+
+    assert found.grad_fn.name() != "_MixerBackward"
+    for each, other in zip((found, *after), (x + y, *expected), strict=True):
+        require_close("layer", each, other)
+
+
 def test_hooks_of_all_modules_run_for_blocks_too():
     backbone, seen = Backbone(CONFIG), []
     handle = nn.modules.module.register_module_forward_hook(lambda module, *_: seen.append(type(module)))
