@@ -55,6 +55,7 @@ COLLECTED = (
     "tests/ops",
     "tests/test_refusals.py",
     "tests/model/test_block.py",
+    "tests/model/test_backbone.py",
     "tests/data/test_features.py",
     "mamba2/ops",
     *(f"property_tests/test_{name}.py" for name in ("scan", "laws", "norm", "padding", "fused", "data")),
