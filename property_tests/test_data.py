@@ -112,8 +112,8 @@ def front_by_session(market: Market) -> dict[date, str | None]:
             for time, volume in zip(bars.time.tolist(), bars.volume.tolist(), strict=True):
                 volumes.setdefault(session_of(time), Counter())[bars.symbol] += volume
     sessions = sorted(volumes)
-    # A contract without a bar in a session has no volume in it, and equals one whose bars have none: the first wins.
-    leaders = [max(("6EH4", "6EM4"), key=lambda symbol, s=session: volumes[s][symbol]) for session in sessions]
+    # A contract without a bar in a session is no candidate, even where all the others' volumes are 0.
+    leaders = [max(sorted(volumes[session]), key=volumes[session].__getitem__) for session in sessions]
     return dict(zip(sessions, [None, *leaders], strict=False))
 
 
