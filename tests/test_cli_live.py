@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from mamba2.config import RunConfig
+from mamba2.data.bars import DAY
 from mamba2.data.dbn import SymbolInterval
 from mamba2.data.planted import planted_records
 from mamba2.data.synthetic import write_dbn
@@ -18,17 +19,22 @@ from mamba2.train.checkpoint import Progress, make_model, save_checkpoint
 from mamba2.train.optim import make_optimizer
 
 Command = Callable[..., Any]
-SYMBOLS = {"6EH4": (SymbolInterval(date(2024, 1, 2), date(2024, 1, 3), 4916),)}
+SYMBOLS = {"6EH4": (SymbolInterval(date(2024, 1, 2), date(2024, 1, 4), 4916),)}
 
 
 @pytest.fixture
 def run(tmp_path: Path, config: RunConfig) -> Path:
+    return write_run(tmp_path / "run", config)
+
+
+def write_run(folder: Path, config: RunConfig, skip_degraded: bool = False) -> Path:
     """A checkpoint of an untrained model."""
     torch.manual_seed(0)
-    config = replace(config, data=replace(config.data, contract="6EH4", targets=("return", "range"), warm_up=2))
+    data = replace(config.data, contract="6EH4", targets=("return", "range"), warm_up=2, skip_degraded=skip_degraded)
+    config = replace(config, data=data)
     model = make_model(config)
-    save_checkpoint(tmp_path / "run", model, make_optimizer(model, config.train), config, Progress())
-    return tmp_path / "run"
+    save_checkpoint(folder, model, make_optimizer(model, config.train), config, Progress())
+    return folder
 
 
 @pytest.fixture
@@ -68,6 +74,20 @@ def test_a_run_that_stops_goes_on_with_the_same_lines(
     parts = [command("live", run, "--replay", day, "--state", tmp_path / "state").out for day in days]
 
     assert "".join(parts) == whole
+
+
+def test_a_replay_leaves_out_the_days_that_training_left_out(
+    tmp_path: Path, config: RunConfig, days: tuple[Path, Path], command: Command
+) -> None:
+    flawed = planted_records("ar1", bars=5)
+    flawed["ts_event"] += DAY
+    whole = [*days, write_dbn(tmp_path / "flawed.dbn", flawed, symbols=SYMBOLS)]
+    (tmp_path / "condition.json").write_text('[{"date": "2024-01-03", "condition": "degraded"}]', encoding="utf-8")
+
+    picky = write_run(tmp_path / "picky", config, skip_degraded=True)
+    assert command("live", picky, "--replay", *whole).out == command("live", picky, "--replay", *days).out
+    plain = write_run(tmp_path / "plain", config)
+    assert len(command("live", plain, "--replay", *whole).out.splitlines()) == 17
 
 
 def test_bars_that_the_state_has_seen_are_refused(

@@ -7,6 +7,7 @@ from pathlib import Path
 from mamba2.config import RunConfig
 from mamba2.data.api import api_key, infer_stype
 from mamba2.data.bars import MINUTE, load_bars
+from mamba2.data.degraded import without_degraded
 from mamba2.errors import ConfigError
 from mamba2.live.engine import Engine
 from mamba2.live.lines import prediction_line
@@ -23,11 +24,15 @@ def replay_session(
 ) -> None:
     """Says a line for each forecast on the files' bars; the state is saved when all of them are through.
 
+    Degraded days are left out where the run's training left them out.
+
     Raises:
         Mamba2Error: the state, a file or a bar is refused.
     """
     market = load_bars(files)
     engine = _engine(model, config, market.series[0].interval if market.series else MINUTE, state)
+    if config.data.skip_degraded:
+        market = without_degraded(market)
     for prediction in replay(engine, market):
         say(prediction_line(prediction, config))
     if state is not None:
