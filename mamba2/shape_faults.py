@@ -41,6 +41,14 @@ class Contract:
         self.hints = get_type_hints(function)
         self.has_records = any(_is_record(part) for hint in self.hints.values() for part in _parts(hint))
 
+    def takes(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        """Whether there is a parameter for each argument, and an argument for each parameter that needs one."""
+        try:
+            self.signature.bind(*args, **kwargs)
+        except TypeError:
+            return False
+        return True
+
     def argument_fault(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
         """The first argument that does not fit, in words."""
         return _first_fault(self.where, self._arguments(args, kwargs))

@@ -81,6 +81,8 @@ def shaped(function: Callable[P, R], mode: Mode = MODE) -> Callable[P, R]:
     seen: set[Any] = set()
 
     def check(args: tuple[Any, ...], kwargs: dict[str, Any]) -> R:
+        if not contract.takes(args, kwargs):
+            return function(*args, **kwargs)  # Python says why not, and names the function
         # beartype does not look into NamedTuples.
         if contract.has_records and (message := contract.argument_fault(args, kwargs)):
             raise ShapeError(message)

@@ -235,6 +235,20 @@ def test_a_misfit_is_put_into_words(args, message):
     assert refused(mix, *args) == dedent(message)
 
 
+@pytest.mark.parametrize("mode", ["full", "cached", "off"])
+@pytest.mark.parametrize("function", [mix, scores])
+@pytest.mark.parametrize(
+    ("args", "kwargs"), [((), {}), ((X,) * 9, {}), ((X,), {"x": X}), ((X, B), {"C": C, "colour": 1})]
+)
+def test_a_call_that_python_refuses_is_refused_in_its_words(mode, function, args, kwargs):
+    with pytest.raises(TypeError) as expected:
+        function(*args, **kwargs)
+    with pytest.raises(TypeError, match=re.escape(f"{function.__name__}() ")) as raised:
+        shaped(function, mode)(*args, **kwargs)
+
+    assert str(raised.value) == str(expected.value)
+
+
 def test_an_optional_tensor_may_be_missing():
     assert shaped(mix, "full")(X, B, C, None) is X
 

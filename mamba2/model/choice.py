@@ -4,6 +4,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.amp import is_autocast_available
 from torch.autograd import forward_ad
 
 Sizes = tuple[tuple[int, ...], ...]
@@ -55,7 +56,7 @@ def why_composed(
         return "there is nothing to run"
     if _sizes(u, state) != sizes:
         return "sizes do not fit, which the composed form says in words"
-    return why_never_fused(device=u.device.type, dtype=u.dtype, is_autocast=torch.is_autocast_enabled(u.device.type))
+    return why_never_fused(device=u.device.type, dtype=u.dtype, is_autocast=_is_autocast(u.device.type))
 
 
 def why_apart(block: nn.Module) -> str | None:
@@ -84,12 +85,17 @@ def why_composed_step(
         return "dtypes differ"
     if (*_sizes(u, state), *own_sizes(block)) != sizes:
         return "sizes do not fit, which the composed form says in words"
-    return why_never_fused(device="cpu", dtype=u.dtype, is_autocast=torch.is_autocast_enabled(u.device.type))
+    return why_never_fused(device="cpu", dtype=u.dtype, is_autocast=_is_autocast(u.device.type))
 
 
 def own_sizes(block: nn.Module) -> Sizes:
     """Of the parameters that are the block's own and in no module of it."""
     return tuple([() if each is None else each.shape for each in block._parameters.values()])
+
+
+def _is_autocast(device: str) -> bool:
+    """Whether autocast is on there; some devices have none, meta for one."""
+    return is_autocast_available(device) and torch.is_autocast_enabled(device)
 
 
 def _sizes(u: Float[Tensor, "batch time _"], state: tuple[Float[Tensor, "..."], ...]) -> Sizes:

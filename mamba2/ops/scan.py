@@ -5,12 +5,14 @@ S[t] = exp(dt[t]·A) S[t-1] + dt[t]·x[t] ⊗ B[t]        y[t] = S[t] C[t]
 A head reads B and C of its group: heads g·(heads/groups) … (g+1)·(heads/groups) - 1 share group g.
 """
 
+from contextlib import nullcontext
 from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor
+from torch.amp import is_autocast_available
 
 from mamba2.errors import ConfigError
 from mamba2.shapes import shaped
@@ -138,7 +140,8 @@ def scan_chunked(
         filled: Tensor = F.pad(tensor, [0, 0] * (tensor.ndim - 2) + [0, 1])
         return filled[:, steps]
 
-    with torch.autocast(x.device.type, enabled=False):
+    device = x.device.type
+    with torch.autocast(device, enabled=False) if is_autocast_available(device) else nullcontext():
         x, B, C = cut(x).unflatten(3, by_group), cut(B), cut(C)
         # float64: of two sums over a long chunk only the difference matters, which float32 would round away.
         total = cut(log_decay).unflatten(3, by_group).double().clamp_min(_NO_TRACE).cumsum(2)

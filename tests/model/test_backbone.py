@@ -182,3 +182,16 @@ def test_a_wrapper_around_a_block_is_called():
 
     assert backbone.blocks[1].calls == 1
     require_close("output", found, expected)
+
+
+@pytest.mark.parametrize("mask", [None, torch.ones(2, 5, dtype=torch.bool)])
+def test_on_the_meta_device_there_are_shapes_without_numbers(mask):
+    backbone = Backbone(CONFIG).to("meta")
+    state = backbone.initial_state(2)
+    y, last = backbone(torch.empty(2, 5, 2, device="meta"), state, mask if mask is None else mask.to("meta"))
+    y.sum().backward()
+    step, later = backbone.step(torch.empty(2, 1, 2, device="meta"), last)
+
+    assert (y.shape, step.shape) == ((2, 5, 2), (2, 1, 2))
+    assert [[each.shape for each in layer] for layer in later] == [[each.shape for each in layer] for layer in state]
+    assert all(each.grad.shape == each.shape for each in backbone.parameters())
