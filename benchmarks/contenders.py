@@ -112,6 +112,22 @@ class Composed(Ours):
             return super().step(x, state)
 
 
+class Compiled(Ours):
+    """A `Backbone` compiled by torch, which takes a C++ compiler and minutes."""
+
+    def __init__(self, backbone: Backbone) -> None:
+        super().__init__(backbone)
+        self._forward, self._step = torch.compile(backbone), torch.compile(backbone.step)
+
+    def run(self, x: Tensor) -> Tensor:
+        """From a zero state."""
+        return self._forward(x, self.start(len(x)))[0]
+
+    def step(self, x: Tensor, state: Any) -> tuple[Tensor, Any]:
+        """One step."""
+        return self._step(x, state)
+
+
 class Transformers:
     """`Mamba2Model` of transformers."""
 
@@ -183,7 +199,7 @@ class Niverel:
 
 def contenders(backbone: Backbone, names: list[str]) -> dict[str, Contender]:
     """Those that are asked for and installed, the products first; another is 'module:factory' taking the backbone."""
-    known: dict[str, Callable[[Backbone], Contender]] = {"ours": Ours, "composed": Composed}
+    known: dict[str, Callable[[Backbone], Contender]] = {"ours": Ours, "composed": Composed, "compiled": Compiled}
     if importlib.util.find_spec("transformers"):
         for chunk in (64, 256):
             known[f"transformers {chunk}"] = partial(Transformers, chunk=chunk)

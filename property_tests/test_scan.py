@@ -31,6 +31,7 @@ test_law_as_compiled = law_tests(
         laws.what_is_finite_stays_finite,
         laws.gradients_are_the_textbooks,
         laws.the_smallest_sizes_work_or_are_refused,
+        laws.a_state_is_a_value,
     ],
 )
 

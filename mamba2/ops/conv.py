@@ -28,7 +28,7 @@ def causal_conv1d(  # torchtyc: ignore[unresolved-arg]
     seen = torch.cat((past, x), dim=1)
     y = sum((weight[:, k] * seen[:, k : k + time] for k in range(1, width)), start=weight[:, 0] * seen[:, :time])
     if lengths is None:
-        after = seen[:, time:]
+        after = _copy(seen[:, time:])
     else:
         last = lengths[:, None] + torch.arange(width - 1, device=x.device)
         after = seen.gather(1, last[..., None].expand(-1, -1, x.shape[2]))
@@ -45,4 +45,9 @@ def causal_conv1d_step(  # torchtyc: ignore[unresolved-arg]
     """One time step of `causal_conv1d`, as one product with the window of the last `width` inputs."""
     window = torch.cat((past, x), dim=1)
     y = (window * weight.T).sum(1, keepdim=True)
-    return y if bias is None else y + bias, window[:, 1:]
+    return y if bias is None else y + bias, _copy(window[:, 1:])
+
+
+def _copy(view: Float[Tensor, "batch width-1 conv"]) -> Float[Tensor, "batch width-1 conv"]:
+    """What is kept of a sequence, without the rest of it, and with the strides of any state."""
+    return view.clone(memory_format=torch.contiguous_format)

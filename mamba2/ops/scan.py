@@ -183,7 +183,7 @@ def _carry_at_once(
     decay = _decay_matrix(sums.permute(0, 2, 3, 1)).to(state.dtype)
     added = torch.cat((state[:, None], inputs), dim=1)
     states = torch.einsum("bgrts,bsgrpn->btgrpn", decay, added)
-    return states[:, :-1], states[:, -1]
+    return states[:, :-1], states[:, -1].clone()  # a view would keep the state after each chunk
 
 
 def _decay_matrix(total: Float[Tensor, "*_ time"]) -> Float[Tensor, "*_ time time"]:

@@ -3,10 +3,12 @@
 import json
 import math
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
+from torch._dynamo.utils import counters
 
 from benchmarks.__main__ import main
 from benchmarks.accuracy import accuracy, recurrence
@@ -76,6 +78,22 @@ def test_every_contender_has_the_same_weights(backbone: Backbone) -> None:
 
     assert products.shape == others[0].shape
     assert all(torch.allclose(each, others[0], atol=1e-5) for each in others[1:])
+
+
+def test_the_compiled_contender_compiles_both_and_gives_the_same(
+    backbone: Backbone, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.compiler.reset()
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="aot_eager"))
+    x, found = torch.randn(2, 9, 8), contenders(backbone, ["ours", "compiled"])
+    _, ours, compiled = found.values()
+    before = counters["frames"]["ok"]
+
+    assert torch.allclose(compiled.run(x), ours.run(x), atol=1e-5)
+    y, state = compiled.step(x[:, :1], compiled.start(2))
+    assert torch.allclose(y, ours.run(x[:, :1]), atol=1e-5)
+    assert [[part.shape for part in each] for each in state] == [[p.shape for p in each] for each in ours.start(2)]
+    assert counters["frames"]["ok"] - before == 2
 
 
 def test_a_part_writes_each_time_beside_its_errors(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,6 +7,7 @@ from torch._dynamo.utils import counters
 
 from mamba2.config import ModelConfig
 from mamba2.model.block import BlockState, Mamba2Block
+from mamba2.model.forecaster import Forecast, Forecaster
 from mamba2.verify.checks import require_close
 
 CONFIG = ModelConfig(d_model=8, headdim=4, n_groups=2, d_state=3, chunk=8, D="channel", bias=True, dt_range=(0.01, 1.0))
@@ -52,7 +53,9 @@ def test_one_compiled_graph_runs_every_length(block: Mamba2Block) -> None:
 
     for time in LENGTHS:
         arguments = inputs(block, 3, time)
-        require_same(compiled(*arguments), flat(*arguments))
+        results = compiled(*arguments)
+        require_same(results, flat(*arguments))
+        assert [each.untyped_storage().nbytes() for each in results] == [each.nbytes for each in results]
     assert counters["stats"]["unique_graphs"] == 1
 
 
@@ -81,3 +84,27 @@ def test_an_exported_program_takes_any_batch_and_length(method: str, block: Mamb
         for length in LENGTHS if method == "forward" else (1,):
             arguments = inputs(block, size, length)
             require_same(exported(*arguments), flat(*arguments))
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+def test_a_compiled_step_of_a_forecaster_is_one_graph_that_goes_on_from_its_own_state(batch: int) -> None:
+    torch.compiler.reset()
+    counters.clear()
+    torch.manual_seed(0)
+    model = Forecaster(CONFIG, features=5, targets=2)
+    features = torch.randn(batch, 12, 5)
+    wanted, last = model(features, model.initial_state(batch))
+    compiled = torch.compile(model.step, fullgraph=True, backend="aot_eager")
+    got: list[Forecast] = []
+
+    with torch.inference_mode():
+        state = model.initial_state(batch)
+        for bar in features.split(1, dim=1):
+            forecast, state = compiled(bar, state)
+            got.append(forecast)
+
+    for name, actual, expected in zip(wanted._fields, zip(*got, strict=True), wanted, strict=True):
+        require_close(name, torch.cat(actual, 1), expected)
+    for layer, expected in zip(state, last, strict=True):
+        require_same((wanted.mean, *layer), (wanted.mean, *expected))
+    assert counters["stats"]["unique_graphs"] == 1

@@ -44,6 +44,15 @@ def test_a_window_of_one_has_no_past(conv):
     assert (y.tolist(), past.tolist()) == ([[[15.0]]], [[]])
 
 
+@pytest.mark.parametrize("batch", [1, 2])
+@pytest.mark.parametrize("conv", [causal_conv1d, causal_conv1d_step])
+def test_the_past_that_follows_has_memory_and_strides_of_its_own(conv, batch):
+    _, past = conv(torch.zeros(batch, 1, 2), WEIGHT, BIAS, PAST.expand(batch, -1, -1))
+
+    assert past.untyped_storage().nbytes() == past.nbytes
+    assert past.stride() == (4, 2, 1)
+
+
 @pytest.mark.parametrize("conv", [causal_conv1d, causal_conv1d_step])
 def test_a_past_of_another_length_is_refused_by_name(conv):
     message = f"{conv.__name__}: axis 'width-1' is 3 in past (1, 3, 2) but must be 2 (width-1, from weight)."

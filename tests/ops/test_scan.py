@@ -2,7 +2,6 @@
 
 import math
 import re
-from contextlib import nullcontext
 from functools import partial
 
 import pytest
@@ -10,7 +9,8 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from mamba2.errors import ConfigError, ShapeError
-from mamba2.ops.scan import prepare_scan_input, scan_chunked, scan_sequential, scan_step
+from mamba2.ops import scan as scan_module
+from mamba2.ops.scan import _carry_at_once, prepare_scan_input, scan_chunked, scan_sequential, scan_step
 
 HALF = math.log(0.5)
 SCANS = pytest.mark.parametrize(
@@ -153,10 +153,35 @@ def test_decays_of_a_long_chunk_are_summed_in_float64():
     assert y.flatten().tolist() == pytest.approx(expected.flatten().tolist(), rel=1e-6)  # in float32: 3e-5
 
 
+@SCANS
+def test_autocast_does_not_narrow_the_recurrence(scan):
+    torch.manual_seed(0)
+    x, B, state = torch.randn(2, 5, 4, 3), torch.randn(2, 5, 1, 8), torch.randn(2, 4, 3, 8)
+    expected = scan(x, -x[..., 0].abs(), B, B, state)
+    with torch.autocast("cpu", torch.bfloat16):
+        got = scan(x, -x[..., 0].abs(), B, B, state)
+
+    for each, wanted in zip(got, expected, strict=True):
+        assert each.dtype == torch.float32
+        assert torch.equal(each, wanted)
+
+
+@pytest.mark.parametrize(("time", "blocks"), [(0, 1), (1, 2), (4, 3), (5, 4)])
+def test_a_compiled_graph_has_at_most_one_empty_chunk_and_part_of_one(time, blocks, monkeypatch):
+    seen = []
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
+    monkeypatch.setattr(
+        scan_module, "_carry_at_once", lambda *each: seen.append(each[1].shape[1]) or _carry_at_once(*each)
+    )
+    ones = torch.ones(1, time, 1, 1)
+    scan_chunked(ones, -ones[..., 0], ones, ones, torch.zeros(1, 1, 1, 1), chunk=2)
+
+    assert seen == [blocks]
+
+
 @pytest.mark.parametrize("is_compiling", [False, True])
 def test_the_chunks_are_cut_on_the_device_of_the_input(is_compiling, monkeypatch):
     monkeypatch.setattr(torch.compiler, "is_compiling", lambda: is_compiling)
-    monkeypatch.setattr(torch, "autocast", lambda *_, **__: nullcontext())  # knows no device without numbers
     with FakeTensorMode():
         x, B, state = (torch.zeros(shape, device="meta") for shape in ((2, 5, 4, 3), (2, 5, 1, 8), (2, 4, 3, 8)))
         y, after = scan_chunked(x, x[..., 0], B, B, state, chunk=2)

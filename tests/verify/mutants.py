@@ -827,6 +827,15 @@ class ShortChunkWritesThePrefix(ours.CausalConv):
         return y, after
 
 
+@reported("mamba2 87575a0", breaks=laws.a_state_is_a_value)
+class StateThatKeepsTheSequence(ours.CausalConv):
+    """The state is a view of all inputs, which stay in memory for as long as it does."""
+
+    def run(self, x: Tensor, weight: Tensor, bias: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+        y, _ = super().run(x, weight, bias, state)
+        return y, torch.cat((state, x), dim=1)[:, x.shape[1] :]
+
+
 @reported("vllm-project/vllm/pull/56531", breaks=laws.a_state_is_a_value)
 class StateInAnotherSlot(ours.ScanSequential):
     """States live in two slots by turns; after a roll back the next run reads what has been written since."""

@@ -1,11 +1,12 @@
 """Laws about sequences side by side and about states as values: L7, L15."""
 
 import copy
+from collections import Counter
 
 import torch
 from torch import Tensor
 
-from mamba2.verify.checks import require_bitwise, require_finite, require_zero
+from mamba2.verify.checks import require, require_bitwise, require_finite, require_zero
 from mamba2.verify.laws.compare import require_same, require_same_bits
 from mamba2.verify.laws.law import law
 from mamba2.verify.reference import State
@@ -35,8 +36,12 @@ def a_sequence_does_not_see_the_others(trial: Trial) -> None:
 @law(15, needs=("state",))
 def a_state_is_a_value(trial: Trial) -> None:
     """Runs and steps leave the state they were given, the inputs and the parameters as they were; going on twice, or
-    from a copy, gives the same bits; choosing, repeating and reordering rows commutes with running."""
+    from a copy, gives the same bits; choosing, repeating and reordering rows commutes with running. What is kept of a
+    run is no larger than twice the state, so a view of the whole sequence is none."""
     first = trial.run()
+    _require_small("after a run", first)
+    if trial.can_step:
+        _require_small("after steps", trial.steps(trial.inputs, trial.start()))
     if trial.claims("resume") and trial.case.time:
         _require_untouched(trial, first)
     elif trial.case.time:
@@ -44,6 +49,21 @@ def a_state_is_a_value(trial: Trial) -> None:
     if trial.claims("initial state") and trial.case.batch:
         rows = (Source(trial.case.seed + 5).uniform(0, trial.case.batch, trial.case.batch + 1)).long()
         require_same(f"of rows {rows.tolist()}", _run_rows(trial, rows), _rows_of(first, rows))
+
+
+def _require_small(when: str, run: Run) -> None:
+    """The memory behind the state's tensors, shared or not, is at most twice theirs: a window has room for one more."""
+    memory = {name: each.untyped_storage() for name, each in run.tensors.items()}
+    own = Counter[int]()
+    for name, each in run.tensors.items():
+        own[memory[name].data_ptr()] += each.nbytes
+    for name, storage in memory.items():
+        allowed = 2 * own[storage.data_ptr()]
+        require(
+            storage.nbytes() <= allowed or run.tensors[name].numel() == 0,
+            f"state {name} {when}: keeps {storage.nbytes():,} bytes of memory, expected at most {allowed:,}, twice its "
+            "own. A view keeps the whole sequence: copy it.",
+        )
 
 
 @torch.no_grad()
