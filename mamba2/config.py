@@ -194,6 +194,7 @@ class TrainConfig:
     def __post_init__(self) -> None:
         _require_counts(self, "epochs batch accumulate")
         _require_counts(self, "warm_up_steps seed", least=0)
+        _require(self.seed < 2**63, f"seed = {self.seed} is not below 2**63.")
         for name in ("learning_rate", "max_grad_norm"):
             value = getattr(self, name)
             _require(0 < value < math.inf, f"{name} = {value} is not positive and finite.")

@@ -142,6 +142,8 @@ def _signature(values: Iterable[Any]) -> tuple[Any, ...]:
             found += (type(value), _signature(value))
         elif isinstance(value, nn.Module):
             found += (id(value), tuple([None if each is None else each.shape for each in value._parameters.values()]))
+        elif callable(value):
+            found += (type(value), None)  # a method would keep its object, weights and all
         else:
             found += (type(value), value)
     return tuple(found)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from mamba2 import __version__
 from mamba2.config import DataConfig, RunConfig, TrainConfig
-from mamba2.errors import TrainingError
+from mamba2.errors import ConfigError, TrainingError
 
 if TYPE_CHECKING:
     from mamba2.evaluation.stretch import Stretch
@@ -109,7 +109,10 @@ def run_smoke(
     checklist, config, seen = Checklist(say), smoke_config(device, epochs), _Seen()
     report: dict[str, Any] = {"passed": False, "checks": checklist.checks, "data": {}, "model": {}}
     report |= {"validation_loss_before": None, "epochs": [], "device": device, "versions": _versions()}
-    out.mkdir(parents=True, exist_ok=True)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"{out}: must be a folder that can be written; {error}.") from error
     try:
         _run(files, out, config, checklist, report, seen)
     except CheckFailedError as error:

@@ -194,3 +194,27 @@ def test_a_damaged_note_of_the_files_is_named(run: Path, tmp_path: Path, command
 
     assert outcome.status == 1
     assert outcome.err.startswith(f"mamba2: {copy / 'files.json'}: must list the run's files; it is damaged: ")
+
+
+def test_files_that_changed_since_the_training_are_refused(run: Path, tmp_path: Path, command: Command) -> None:
+    changed = shutil.copytree(run, tmp_path / "changed")
+    planted = read_dbn(run / "planted.dbn.zst")
+    shorter = write_dbn(
+        tmp_path / "shorter.dbn.zst", planted.records[:3000], symbols=planted.symbols, dataset=planted.dataset
+    )
+    record_files(changed, [shorter])
+    outcome = command("evaluate", changed)
+
+    assert outcome.status == 1
+    assert "the data must be those of the run, digest " in outcome.err
+
+
+def test_json_that_cannot_be_written_is_one_line_and_the_page_is_there(
+    run: Path, tmp_path: Path, command: Command
+) -> None:
+    shutil.rmtree(run / "evaluation", ignore_errors=True)
+    outcome = command("evaluate", run, "--json", tmp_path / "missing" / "found.json")
+
+    assert outcome.status == 1
+    assert outcome.err.startswith(f"mamba2: {tmp_path / 'missing' / 'found.json'}: must be a file that can be written;")
+    assert (run / "evaluation" / "report.html").is_file()

@@ -123,3 +123,35 @@ def test_a_feed_of_something_else_than_bars_is_refused(run: Path, command: Comma
     assert outcome.err.startswith(
         "mamba2: --schema: must be one of ohlcv-1s, ohlcv-1m, ohlcv-1h, ohlcv-1d; got trades."
     )
+
+
+def test_a_state_whose_replacing_was_cut_off_is_gone_on_from(
+    run: Path, days: tuple[Path, Path], tmp_path: Path, command: Command
+) -> None:
+    whole = command("live", run, "--replay", *days).out
+    first = command("live", run, "--replay", days[0], "--state", tmp_path / "state").out
+    (tmp_path / "state").rename(tmp_path / ".state.replaced")
+
+    assert first + command("live", run, "--replay", days[1], "--state", tmp_path / "state").out == whole
+
+
+def test_a_replay_without_a_bar_of_the_contract_is_refused(run: Path, tmp_path: Path, command: Command) -> None:
+    symbols = {"ESU4": SYMBOLS["6EH4"]}
+    outcome = command(
+        "live", run, "--replay", write_dbn(tmp_path / "es.dbn", planted_records("ar1", bars=3), symbols=symbols)
+    )
+
+    assert outcome.status == 1
+    assert "contract '6EH4': the files must hold this symbol as an outright; got ESU4." in outcome.err
+
+
+def test_a_file_without_bars_leaves_the_state_as_it_is(
+    run: Path, days: tuple[Path, Path], tmp_path: Path, command: Command
+) -> None:
+    empty = write_dbn(tmp_path / "empty.dbn", planted_records("ar1", bars=3)[:0], symbols=SYMBOLS)
+    command("live", run, "--replay", days[0], "--state", tmp_path / "state")
+    before = (tmp_path / "state" / "engine.json").read_bytes()
+    outcome = command("live", run, "--replay", empty, "--state", tmp_path / "state")
+
+    assert (outcome.status, outcome.out) == (0, ""), outcome.err
+    assert (tmp_path / "state" / "engine.json").read_bytes() == before

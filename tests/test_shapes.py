@@ -3,6 +3,8 @@
 import re
 import runpy
 import traceback
+import weakref
+from collections.abc import Callable
 from textwrap import dedent
 from typing import NamedTuple
 
@@ -247,6 +249,26 @@ def test_a_call_that_python_refuses_is_refused_in_its_words(mode, function, args
         shaped(function, mode)(*args, **kwargs)
 
     assert str(raised.value) == str(expected.value)
+
+
+def test_what_is_called_with_a_method_does_not_keep_its_object():
+    class Owner:
+        def method(self):
+            pass
+
+    def call(x: Float[Tensor, "batch time"], how: Callable[[], None]) -> Float[Tensor, "batch time"]:
+        how()
+        return x
+
+    owner = Owner()
+    gone = weakref.ref(owner)
+    cached = shaped(call, "cached")
+    cached(torch.zeros(2, 3), owner.method)
+    del owner
+
+    assert gone() is None
+    with pytest.raises(ShapeError):
+        cached(torch.zeros(2, 3), 3)
 
 
 def test_an_optional_tensor_may_be_missing():

@@ -166,3 +166,11 @@ def test_files_without_the_contract_fail_the_data_checks(tmp_path: Path) -> None
     report = run_smoke([tmp_path / "nothing.dbn"], tmp_path, say=lambda _: None)
 
     assert report["checks"][CHECKS.index("data")]["detail"].startswith(f"DataError: {tmp_path / 'nothing.dbn'}: ")
+
+
+def test_a_folder_that_cannot_be_is_one_line(tmp_path: Path, command: Any) -> None:
+    (tmp_path / "file").touch()
+    outcome = command("smoke", "--out", tmp_path / "file" / "within")
+
+    assert outcome.status == 1
+    assert outcome.err.startswith(f"mamba2: {tmp_path / 'file' / 'within'}: must be a folder that can be written;")

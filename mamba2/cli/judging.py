@@ -53,12 +53,12 @@ def evaluate(
         outcome = evaluate_run(run, files or [], contract=contract, device=device)
     for line in outcome.lines:
         typer.echo(line)
-    if json is not None:
-        write_values(json, outcome.values)
     if report is not None:
         write_evaluation_page(report, outcome)
     elif (folder := home(run)) is not None:
         leave_evaluation_page(folder / outcome.kind, outcome)
+    if json is not None:
+        write_values(json, outcome.values)
     if outcome.fault is not None:
         raise DataError(outcome.fault)
 

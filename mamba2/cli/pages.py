@@ -23,8 +23,17 @@ def leave(page: Path, write: Callable[[Path], None]) -> None:
 
 
 def write_values(path: Path, values: Any) -> None:
-    """Plain values as JSON."""
-    path.write_text(json.dumps(values, indent=2, allow_nan=False) + "\n", encoding="utf-8")
+    """Plain values as JSON.
+
+    Raises:
+        ConfigError: the file cannot be written.
+    """
+    from mamba2.errors import ConfigError
+
+    try:
+        path.write_text(json.dumps(values, indent=2, allow_nan=False) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"{path}: must be a file that can be written; {error}.") from error
 
 
 def leave_evaluation_page(folder: Path, outcome: "Outcome") -> None:
@@ -56,13 +65,13 @@ def write_verify_page(page: Path, target: str, verdicts: list[dict[str, Any]]) -
     typer.echo(f"page: {page}")
 
 
-def leave_train_page(out: Path, fault: str | None = None) -> None:
-    """The page of a run that finished, was stopped or failed; of several processes the first writes it."""
+def leave_train_page(out: Path, device: str, fault: str | None = None) -> None:
+    """The page of a run that finished, was stopped or failed on a device; of several processes the first writes it."""
     if os.environ.get("RANK", "0") == "0":
-        leave(out / "report.html", lambda page: _write_train_page(page, fault))
+        leave(out / "report.html", lambda page: _write_train_page(page, device, fault))
 
 
-def _write_train_page(page: Path, fault: str | None) -> None:
+def _write_train_page(page: Path, name: str, fault: str | None) -> None:
     from mamba2.config import RunConfig
     from mamba2.report.model_flow import forecaster_flow
     from mamba2.report.page import write_page
@@ -73,7 +82,7 @@ def _write_train_page(page: Path, fault: str | None) -> None:
 
     out = page.parent
     config = RunConfig.load(out / "config.toml")
-    device = choose_device(own_device(config.train.device))
+    device = choose_device(own_device(name))
     report = run_report(out, config, fault) | {"device": device_name(device), "peak_memory": peak_memory(device)}
     write_values(out / "report.json", report)
     steps = [line for line in read_metrics(out) if line["kind"] == "step"]

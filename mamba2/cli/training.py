@@ -108,9 +108,9 @@ def train(
     try:
         status = train_and_show(files, run, out, resume=resume, tensorboard=tensorboard)
     except TrainingError as error:
-        leave_train_page(out, fault=error.headline)
+        leave_train_page(out, run.train.device, fault=error.headline)
         raise
-    leave_train_page(out)
+    leave_train_page(out, run.train.device)
     if status:
         raise typer.Exit(status)
 
@@ -129,7 +129,7 @@ def runs(folder: Annotated[Path, typer.Argument(help="A folder of runs.", show_d
 
     from mamba2.train.show import runs_table
 
-    Console().print(runs_table(folder), soft_wrap=False)
+    Console(markup=False).print(runs_table(folder), soft_wrap=False)
 
 
 def replay(folder: Annotated[Path, typer.Argument(help="RUN/failed-batch.", show_default=False)]) -> None:

@@ -118,6 +118,8 @@ def download(client: Any, request: Request, path: Path, records: int) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         beside.unlink(missing_ok=True)
+        # Asked first: what comes after is paid for, and no question may fail any more.
+        degraded = [day for day in _conditions(client, request) if day.get("condition") != "available"]
         with warnings.catch_warnings(record=True):  # degraded days come as warnings, and below by name
             warnings.simplefilter("always")
             _ask(client, request, client.timeseries.get_range, {**_range(request), "path": str(beside)})
@@ -127,7 +129,6 @@ def download(client: Any, request: Request, path: Path, records: int) -> None:
                 f"{path}: the download must have {records:,} records, as announced; got {found:,}. Try again; align "
                 "the range to ten minutes, without which the announcement may be too high."
             )
-        degraded = [day for day in _conditions(client, request) if day.get("condition") != "available"]
         if degraded:
             path.with_name(f"{path.name}.condition.json").write_text(json.dumps(degraded, indent=2), encoding="utf-8")
         os.replace(beside, path)

@@ -11,6 +11,7 @@ import torch
 from mamba2.config import RunConfig
 from mamba2.data.bars import Market
 from mamba2.data.dataset import Dataset, Tracks, make_tracks, split
+from mamba2.data.degraded import without_degraded
 from mamba2.data.surrogate import surrogate_market
 from mamba2.errors import DataError
 from mamba2.evaluation.folds import expanding_folds, windows_before
@@ -93,6 +94,8 @@ def surrogate_control(market: Market, config: RunConfig, *, seed: int) -> Surrog
             f"surrogate: the run must forecast returns, which lose their order; its targets are {config.data.targets}. "
             "Train with the target 'return'."
         )
+    if config.data.skip_degraded:
+        market = without_degraded(market)  # before their bars are shuffled into other days
     tracks = make_tracks(surrogate_market(market, config.data.max_gap, seed), config.data)
     dataset = split(tracks, config.data)
     model = train_anew(dataset, config)

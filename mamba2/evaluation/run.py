@@ -21,8 +21,9 @@ from mamba2.evaluation.table import (
     to_json,
     walk_forward_lines,
 )
-from mamba2.train.checkpoint import load_model
+from mamba2.train.checkpoint import load_model, require_same_data
 from mamba2.train.device import choose_device
+from mamba2.train.records import data_digest
 from mamba2.train.runs import find_checkpoint, recorded_files
 
 
@@ -53,13 +54,16 @@ def evaluate_run(run: Path, files: Sequence[Path], *, contract: str | None = Non
     Raises:
         Mamba2Error: no model, no files, or nothing to judge.
     """
-    model, config = load_model(find_checkpoint(run))
+    checkpoint = find_checkpoint(run)
+    model, config = load_model(checkpoint)
     model.to(choose_device(device or config.train.device))
     judged_files, learned_files = _files(run, files), recorded_files(run)
     other = _of_contract(config, contract).data
     learned = make_tracks(load_bars(learned_files or judged_files), config.data if learned_files else other)
     judged = make_tracks(load_bars(judged_files), other)
-    fold = held_back(learned, split(learned, config.data))
+    trained = split(learned, config.data)
+    require_same_data(checkpoint, data_digest(trained))  # else bars that were learned from would be judged
+    fold = held_back(learned, trained)
     found = report(observe(model, judged, learned, fold, config), config, synthetic=are_synthetic(judged_files))
     stretch = forecast_stretch(model, judged.contracts, fold.start)
     return Outcome("evaluation", tuple(evaluation_lines(found)), to_json(found), leak_fault(found), stretch)

@@ -6,14 +6,16 @@ from pathlib import Path
 
 from mamba2.config import RunConfig
 from mamba2.data.api import api_key, infer_stype
-from mamba2.data.bars import MINUTE, load_bars
+from mamba2.data.bars import load_bars
 from mamba2.data.degraded import without_degraded
+from mamba2.data.selection import select
 from mamba2.errors import ConfigError
 from mamba2.live.engine import Engine
 from mamba2.live.lines import prediction_line
 from mamba2.live.replay import replay
 from mamba2.live.saved import load_engine, save_engine
 from mamba2.live.stream import INTERVALS, Gateway, Subscription, run_live
+from mamba2.model.files import existing
 from mamba2.model.forecaster import Forecaster
 
 Say = Callable[[str], None]
@@ -27,10 +29,13 @@ def replay_session(
     Degraded days are left out where the run's training left them out.
 
     Raises:
-        Mamba2Error: the state, a file or a bar is refused.
+        Mamba2Error: the state, a file or a bar is refused, or no bar is of the run's contract.
     """
     market = load_bars(files)
-    engine = _engine(model, config, market.series[0].interval if market.series else MINUTE, state)
+    if not market.series:
+        return  # of a holiday; the state stays as it is
+    select(market, config.data.contract)
+    engine = _engine(model, config, market.series[0].interval, state)
     if config.data.skip_degraded:
         market = without_degraded(market)
     for prediction in replay(engine, market):
@@ -79,6 +84,6 @@ def feed_session(
 
 
 def _engine(model: Forecaster, config: RunConfig, interval: int, state: Path | None) -> Engine:
-    if state is not None and state.exists():
-        return load_engine(state, model, config, interval=interval)
+    if state is not None and existing(state).exists():
+        return load_engine(existing(state), model, config, interval=interval)
     return Engine(model, config, interval=interval)

@@ -102,7 +102,10 @@ class Mamba2Block(nn.Module):
             ShapeError: the input or the state does not have this block's sizes.
         """
         sizes = *self._sizes(x.shape[0]), (self.config.d_model,)
-        if why_apart(self) is None and why_composed(x, (*state, norm_weight), mask, sizes, self) is None:
+        if (
+            why_apart(self, Mamba2Block.forward) is None
+            and why_composed(x, (*state, norm_weight), mask, sizes, self) is None
+        ):
             y, after = fused_mixer(x, State(*state), self._weights(norm_weight), self._options(), self._composed)
             return y, BlockState(*after)
         y, after = self(rms_norm(x, norm_weight, eps=self.config.norm_eps), state, mask)

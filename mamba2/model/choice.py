@@ -1,11 +1,15 @@
 """When a block runs in its fast form, and why not where it does not: the one place that decides."""
 
+from collections.abc import Callable
+from typing import Any
+
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.amp import is_autocast_available
 from torch.autograd import forward_ad
+from torch.nn.modules.module import _has_any_global_hook
 
 Sizes = tuple[tuple[int, ...], ...]
 """Of the input without its time, of the convolution's past and of the recurrence's state."""
@@ -45,7 +49,9 @@ def why_composed(
         return "the fast form has no rule for forward-mode derivatives, nor for torch.func"
     if mask is not None:
         return "there are pads"
-    if any(type(each) is not nn.Linear or each._forward_hooks or each._forward_pre_hooks for each in block.children()):
+    if _has_any_global_hook():
+        return "there are hooks for all modules"
+    if any(type(each) is not nn.Linear or _is_changed(each) for each in block.children()):
         return "a projection is no plain nn.Linear"
     tensors = [u, *state, *block.parameters()]
     if any(type(each) not in (Tensor, nn.Parameter, FakeTensor) for each in tensors):
@@ -59,13 +65,20 @@ def why_composed(
     return why_never_fused(device=u.device.type, dtype=u.dtype, is_autocast=_is_autocast(u.device.type))
 
 
-def why_apart(block: nn.Module) -> str | None:
-    """Why `block` must be called as a module, and not be one function with the norm before and the sum after it."""
-    if any((block._forward_hooks, block._forward_pre_hooks, block._backward_hooks, block._backward_pre_hooks)):
-        return "the block has hooks"
-    if torch.nn.modules.module._has_any_global_hook():
-        return "there are hooks for all modules"
+def why_apart(block: nn.Module, forward: Callable[..., Any]) -> str | None:
+    """Why `block` must be called as a module, and not be one function with the norm before and the sum after it.
+
+    `forward` is the one that such a function stands for.
+    """
+    if type(block).forward is not forward or _is_changed(block):
+        return "the block has hooks, or a forward of its own"
     return None
+
+
+def _is_changed(module: nn.Module) -> bool:
+    """Whether a call of the module does more than its class says."""
+    hooks = module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks
+    return any(hooks) or "forward" in vars(module)
 
 
 def why_composed_step(
@@ -80,6 +93,8 @@ def why_composed_step(
     """
     if torch.compiler.is_compiling():
         return "torch compiles the composed form"
+    if torch._C._are_functorch_transforms_active():
+        return "the fast form edits in place, which torch.func does not allow everywhere"
     conv, ssm = state
     if not u.dtype == conv.dtype == ssm.dtype == block.A_log.dtype:
         return "dtypes differ"

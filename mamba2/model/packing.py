@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Bool, Int, Shaped
 from torch import Tensor, nn
 
-from mamba2.errors import ConfigError
+from mamba2.errors import ConfigError, ShapeError
 
 State = TypeVar("State")
 
@@ -32,6 +32,8 @@ def unpack(
     """
     lengths = cu_seqlens.diff()
     time = row.shape[1]
+    if len(row) != 1:
+        raise ShapeError(f"packed sequences: axis 'batch' must be 1, one row; got {len(row)} rows. Concatenate them.")
     if len(cu_seqlens) < 2 or cu_seqlens[0] != 0 or cu_seqlens[-1] != time or bool((lengths < 0).any()):
         raise ConfigError(f"cu_seqlens: must rise from 0 to the row's {time} steps; got {cu_seqlens.tolist()}.")
     mask = torch.arange(int(lengths.max()), device=row.device) < lengths[:, None].to(row.device)

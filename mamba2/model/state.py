@@ -46,7 +46,10 @@ def save_state(path: Path, state: tuple[BlockState, ...]) -> None:
 
     Raises:
         CheckpointError: the file cannot be written.
+        TypeError: the state is one block's.
     """
+    if isinstance(state, BlockState):
+        raise TypeError("save_state: state must be a tuple of BlockState; got one. Put it into a tuple: (state,).")
     tensors = {
         f"{index}.{name}": each.detach().cpu().clone(memory_format=torch.contiguous_format)
         for index, block in enumerate(state)

@@ -43,6 +43,8 @@ MAY_CHANGE = ("device", "save_every", "keep")
 """Settings of [train] that may be others when a run goes on: they do not change what is computed."""
 
 _NAME = re.compile(r"epoch-(\d+)(?:-step-(\d+))?")
+_LONGEST_NAME = 64
+"""Bytes, far more than any has."""
 
 
 class Progress(NamedTuple):
@@ -67,7 +69,7 @@ class Progress(NamedTuple):
     def end_epoch(self, validation: float | None, seconds: float, name: str) -> "Progress":
         """At the end of an epoch, whose checkpoint has that name."""
         ended = self._replace(validation=validation, seconds=seconds)
-        if validation is None or validation >= self.best:
+        if validation is None or not validation < self.best:
             return ended
         return ended._replace(best=validation, best_name=name)
 
@@ -134,11 +136,7 @@ def load_training(
     saved, saved_config = load_model(folder)
     require_same_run(named(folder), saved_config, config)
     training = _read_training(named(folder) / "training.pt")
-    if training["data"] != data:
-        raise CheckpointError(
-            f"{folder}: the data must be those of the run, digest {training['data'][:12]}; got {data[:12]}. "
-            "Name the run's own files, or start another run."
-        )
+    _require_same_data(folder, training, data)
     model.load_state_dict(saved.state_dict())
     optimizer.load_state_dict(training["optimizer"])
     torch.set_rng_state(training["random"])
@@ -147,6 +145,23 @@ def load_training(
     device = next(model.parameters()).device
     state = tuple(BlockState(*(each.to(device) for each in block)) for block in training["state"])
     return Progress(**{name: training[name] for name in Progress._fields})._replace(state=state)
+
+
+def require_same_data(folder: Path, data: str) -> None:
+    """The data of this digest are those that the checkpoint was trained on.
+
+    Raises:
+        CheckpointError: they are others, or the checkpoint cannot be read.
+    """
+    _require_same_data(folder, _read_training(named(folder) / "training.pt"), data)
+
+
+def _require_same_data(folder: Path, training: dict[str, Any], data: str) -> None:
+    if training["data"] != data:
+        raise CheckpointError(
+            f"{folder}: the data must be those of the run, digest {training['data'][:12]}; got {data[:12]}. "
+            "Name the run's own files, or start another run."
+        )
 
 
 def _read_training(path: Path) -> dict[str, Any]:
@@ -209,7 +224,11 @@ def checkpoint_name(step: int, per_epoch: int) -> str:
 def named(path: Path) -> Path:
     """The checkpoint's folder, also where the path is that of `last` or `best`."""
     if path.is_file():
-        return existing(path.with_name(path.read_text(encoding="utf-8", errors="replace").strip()))
+        with path.open("rb") as file:
+            name = file.read(_LONGEST_NAME).decode("utf-8", errors="replace").strip()
+        if not _NAME.fullmatch(name):
+            raise CheckpointError(f"{path}: must be a checkpoint, or name one; it does neither. Name a run.")
+        return existing(path.with_name(name))
     return existing(path)
 
 

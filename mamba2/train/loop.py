@@ -109,6 +109,11 @@ def fit(
                 if stopping:
                     return
         validation = validate(model, dataset.validation, settings.batch, processes)
+        if validation is not None and not math.isfinite(validation):
+            raise TrainingError(
+                f"epoch {epoch}: the validation loss must be finite; got {validation}. Lower learning_rate and go on "
+                "from the checkpoint before."
+            )
         done = done.end_epoch(validation, time.perf_counter() - began, checkpoint_name(done.step, per_epoch))
         checkpoint = save(out, model, optimizer, config, done, per_epoch, processes)
         yield Epoch(epoch, done.loss_sum / per_epoch, validation, done.seconds, checkpoint)

@@ -94,10 +94,20 @@ def append_metrics(out: Path, values: Mapping[str, Any]) -> None:
 
 
 def read_metrics(out: Path) -> list[dict[str, Any]]:
-    """All whole lines of `metrics.jsonl`; a process killed while it wrote leaves half of the last."""
-    path = out / METRICS
-    lines = path.read_text(encoding="utf-8").splitlines(keepends=True) if path.is_file() else []
-    return [json.loads(line) for line in lines if line.endswith("\n")]
+    """All whole lines of `metrics.jsonl`; a process killed while it wrote leaves half of the last.
+
+    Raises:
+        CheckpointError: another line is damaged.
+    """
+    path, found = out / METRICS, list[dict[str, Any]]()
+    lines = path.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True) if path.is_file() else []
+    for number, line in enumerate(lines, 1):
+        if line.endswith("\n"):
+            try:
+                found.append(json.loads(line))
+            except ValueError as error:
+                raise CheckpointError(f"{path}: line {number} must be JSON; {error}. Take the line out.") from error
+    return found
 
 
 def rewind_metrics(out: Path, step: int) -> None:

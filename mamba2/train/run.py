@@ -90,8 +90,8 @@ def fit_files(
             yield from events
             return
         if not (out / "run.json").is_file():
+            record_files(out, files)  # first: where run.json is, this is too
             write_run(out, files, config, dataset, found.parameters)
-            record_files(out, files)
         per_epoch = steps // config.train.epochs
         events = recorded(events, out, per_epoch)
         yield from warned(boarded(events, out, per_epoch, make_writer) if make_writer else events)

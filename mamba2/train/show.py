@@ -54,7 +54,7 @@ def train(files: Sequence[Path], config: RunConfig, out: Path, *, resume: bool, 
     Raises:
         Mamba2Error: as `fit_files`.
     """
-    console = Console(soft_wrap=True, highlight=False, quiet=os.environ.get("RANK", "0") != "0")
+    console = Console(soft_wrap=True, highlight=False, markup=False, quiet=os.environ.get("RANK", "0") != "0")
     columns = (BarColumn(bar_width=20), MofNCompleteColumn(), TextColumn("{task.description}"), TimeRemainingColumn())
     bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
     epochs, checkpoint, times, bars = 0, None, list[float](), 0

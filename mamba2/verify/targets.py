@@ -61,8 +61,10 @@ def _from_module(target: str) -> dict[str, type[Implementation]]:
 def _import(module: str, target: str) -> ModuleType:
     try:
         exists = find_spec(module) is not None
-    except (ImportError, ValueError):
+    except (ModuleNotFoundError, ValueError):
         exists = False
+    except Exception as error:  # of a package around it
+        raise ConfigError(f"{target}: {module} does not import: {type(error).__name__}: {error}") from error
     if not exists:
         raise ConfigError(f"{target}: there is no module {module}. Install it, or run where it can be imported from.")
     try:

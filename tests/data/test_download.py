@@ -110,9 +110,10 @@ def test_a_download_is_the_file_that_was_sent(client: Any, server: Server, tmp_p
 
     assert (tmp_path / REQUEST.name).read_bytes() == server.body
     assert files(tmp_path) == ["glbx-mdp3-6E.FUT-2024-01-02-2024-01-03.ohlcv-1m.dbn.zst"]
-    assert server.asked[0] == (
+    assert [path for path, _ in server.asked] == ["/v0/metadata.get_dataset_condition", "/v0/timeseries.get_range"]
+    assert server.asked[1] == (
         "/v0/timeseries.get_range",
-        server.asked[0][1] | {"symbols": "6E.FUT", "stype_in": "parent", "schema": "ohlcv-1m", "compression": "zstd"},
+        server.asked[1][1] | {"symbols": "6E.FUT", "stype_in": "parent", "schema": "ohlcv-1m", "compression": "zstd"},
     )
 
 

@@ -134,6 +134,49 @@ def test_hooks_of_a_block_run_in_a_stack_too(register):
     assert calls == [register]
 
 
+@pytest.mark.parametrize("register", ["register_full_backward_hook", "register_full_backward_pre_hook"])
+@pytest.mark.parametrize("name", ["in_proj", "out_proj"])
+def test_hooks_of_a_projection_run_in_a_stack_too(name, register):
+    backbone, calls = Backbone(CONFIG), []
+    getattr(getattr(backbone.blocks[1], name), register)(lambda *_: calls.append(register))
+
+    y, _ = backbone(torch.randn(2, 5, 2, requires_grad=True), backbone.initial_state(2))
+    y.sum().backward()
+
+    assert calls == [register]
+
+
+@pytest.mark.parametrize("name", ["", "in_proj", "out_proj"])
+def test_a_forward_put_in_place_of_a_modules_own_is_called(name):
+    backbone, calls = Backbone(CONFIG), []
+    module = backbone.blocks[1].get_submodule(name)
+    own = module.forward
+    module.forward = lambda *args, **options: calls.append(name) or own(*args, **options)
+
+    backbone(torch.randn(2, 5, 2), backbone.initial_state(2))
+
+    assert calls == [name]
+
+
+def test_a_block_with_a_forward_of_its_own_is_called():
+    class Twice(Mamba2Block):
+        def forward(self, *args, **options):
+            y, state = super().forward(*args, **options)
+            return 2 * y, state
+
+    torch.manual_seed(0)
+    backbone, x = Backbone(CONFIG), torch.randn(2, 5, 2)
+    for index, block in enumerate(backbone.blocks):
+        own = Twice(CONFIG)
+        own.load_state_dict(block.state_dict())
+        backbone.blocks[index] = own
+
+    plain, _ = backbone(x, backbone.initial_state(2))
+    masked, _ = backbone(x, backbone.initial_state(2), torch.ones(2, 5, dtype=torch.bool))
+
+    require_close("outputs", plain, masked)
+
+
 @pytest.mark.parametrize("because", ["of a hook", "of pads"])
 def test_a_layer_in_two_parts_gives_the_same(because):
     torch.manual_seed(1)
@@ -158,7 +201,7 @@ def test_hooks_of_all_modules_run_for_blocks_too():
     with handle:
         backbone(torch.randn(2, 5, 2), backbone.initial_state(2))
 
-    assert seen.count(Mamba2Block) == 3
+    assert (seen.count(Mamba2Block), seen.count(nn.Linear)) == (3, 6)
 
 
 def test_a_wrapper_around_a_block_is_called():

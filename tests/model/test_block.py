@@ -182,3 +182,17 @@ def test_a_step_of_two_bars_is_refused_by_name():
 
     with pytest.raises(ShapeError, match=f"^{re.escape(message)}"):
         block.step(torch.zeros(1, 2, 4), block.initial_state(1))
+
+
+@pytest.mark.parametrize("lay", [lambda each: each.mT.contiguous().mT, lambda each: each[:1].expand(2, -1, -1, -1)])
+def test_a_step_goes_on_from_a_state_of_any_layout(lay):
+    torch.manual_seed(0)
+    block = Mamba2Block(ModelConfig(d_model=8, headdim=4, d_state=4))
+    u, state = torch.randn(2, 1, 8), block.initial_state(2)
+    ssm = lay(torch.randn_like(state.ssm))
+
+    y, after = block.step(u, state._replace(ssm=ssm))
+    expected, last = block.step(u, state._replace(ssm=ssm.contiguous()))
+
+    assert torch.equal(y, expected)
+    assert torch.equal(after.ssm, last.ssm)

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from mamba2.config import ModelConfig
-from mamba2.errors import ConfigError
+from mamba2.errors import ConfigError, ShapeError
 from mamba2.model.language import LanguageModel
 from mamba2.model.packing import run_packed, unpack
 from mamba2.verify.checks import require_close
@@ -34,3 +34,8 @@ def test_lengths_that_do_not_cover_the_row_are_refused(cuts: list[int]) -> None:
         unpack(torch.zeros(1, 3, 1), torch.tensor(cuts))
 
     assert str(caught.value) == f"cu_seqlens: must rise from 0 to the row's 3 steps; got {cuts}."
+
+
+def test_more_than_one_row_is_refused() -> None:
+    with pytest.raises(ShapeError, match=r"^packed sequences: axis 'batch' must be 1, one row; got 2 rows\."):
+        unpack(torch.zeros(2, 10, 3), torch.tensor([0, 4, 10]))

@@ -57,3 +57,8 @@ def test_another_format_is_named(tmp_path: Path) -> None:
 def test_a_folder_that_is_not_there_is_one_error(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=r"state: the state cannot be written: "):
         save_state(tmp_path / "missing" / "state", (STATE,))
+
+
+def test_the_state_of_a_lone_block_is_not_taken_for_two(tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match=r"^save_state: state must be a tuple of BlockState; got one\."):
+        save_state(tmp_path / "state", STATE)

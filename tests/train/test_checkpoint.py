@@ -1,5 +1,6 @@
 """Checkpoints: whole or not there, every byte checked, and nothing but the path to load one."""
 
+import math
 import os
 import pickle
 from pathlib import Path
@@ -236,3 +237,18 @@ def test_without_a_number_to_keep_all_stay(model: Forecaster, config: RunConfig,
 
     assert newest(tmp_path) == tmp_path / "epoch-001"
     assert newest(tmp_path / "nothing") is None
+
+
+@pytest.mark.parametrize("content", [b"", b"../elsewhere", b"\x28\xb5\x2f\xfd" * 9999, b"epoch-001\0"])
+def test_a_file_that_names_no_checkpoint_is_one_line(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "last").write_bytes(content)
+
+    with pytest.raises(CheckpointError, match=r"last: must be a checkpoint, or name one; it does neither\.") as raised:
+        load_model(tmp_path / "last")
+    assert len(str(raised.value).splitlines()) == 1
+
+
+def test_a_validation_that_is_no_number_is_never_the_best() -> None:
+    before = Progress(best=0.5, best_name="epoch-001")
+
+    assert before.end_epoch(math.nan, 1.0, "epoch-002").best_name == "epoch-001"

@@ -283,3 +283,29 @@ def test_bf16_trains_float32_weights(model: Forecaster, dataset: Dataset, config
     assert validations[-1] < validations[0]
     assert not any(isinstance(event, Saved) for event in events)
     assert full.loss != events[0].loss
+
+
+def test_a_validation_loss_that_is_not_finite_ends_the_run(
+    dataset: Dataset, config: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mamba2.train.loop.validate", lambda *_: math.nan)
+
+    with pytest.raises(TrainingError, match=r"^epoch 1: the validation loss must be finite; got nan\."):
+        list(fit(make_model(config), dataset, config, tmp_path))
+
+
+def test_a_damaged_line_of_the_metrics_is_named(tmp_path: Path) -> None:
+    (tmp_path / "metrics.jsonl").write_text('{"step": 1}\n{"st\n{"step": 3}\n')
+
+    with pytest.raises(CheckpointError, match=r"metrics\.jsonl: line 2 must be JSON; .* Take the line out\.$"):
+        read_metrics(tmp_path)
+
+
+def test_names_in_brackets_are_shown_as_they_are(
+    example: list[Path], small: RunConfig, tmp_path: Path, command: Command, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "one[x]"
+    show.train(example, replace(small, train=replace(small.train, epochs=1)), out, resume=False)
+
+    assert f"{out}/checkpoints/epoch-001" in capsys.readouterr().out
+    assert "one[x]" in command("runs", tmp_path).out

@@ -41,7 +41,7 @@ def fused_step(  # torchtyc: ignore[unresolved-arg]
         dt = dt.clamp(*options.dt_range)
 
     decay = (dt * A_log.exp()).neg_().exp_()
-    ssm = state.ssm * decay.view(batch, heads, 1, 1)
+    ssm = state.ssm.contiguous() * decay.view(batch, heads, 1, 1)  # to be seen by groups
     by_group = ssm.view(batch * groups, rows, states)
     driven = x * dt.view(batch, heads, 1)
     by_group.addcmul_(driven.view(batch * groups, rows, 1), B.reshape(batch * groups, 1, states))
