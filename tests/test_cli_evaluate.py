@@ -218,3 +218,28 @@ def test_json_that_cannot_be_written_is_one_line_and_the_page_is_there(
     assert outcome.status == 1
     assert outcome.err.startswith(f"mamba2: {tmp_path / 'missing' / 'found.json'}: must be a file that can be written;")
     assert (run / "evaluation" / "report.html").is_file()
+
+
+def test_bars_of_another_interval_are_refused(run: Path, tmp_path: Path, command: Command) -> None:
+    planted = read_dbn(run / "planted.dbn.zst")
+    records = planted.records[::60].copy()
+    records["rtype"] = 34
+    hours = write_dbn(
+        tmp_path / "hours.dbn.zst", records, symbols=planted.symbols, dataset=planted.dataset, schema="ohlcv-1h"
+    )
+    outcome = command("evaluate", run, hours)
+
+    assert outcome.status == 1
+    assert "evaluate: bars must be of the training's interval, 60 s; got 3600 s." in outcome.err
+
+
+@pytest.mark.parametrize(
+    ("options", "message"), [(("--embargo", 5), "--embargo is of --folds."), (("--seed", 1), "--seed is of --control.")]
+)
+def test_an_option_of_another_way_to_judge_is_wrong_usage(
+    options: tuple[object, ...], message: str, run: Path, command: Command
+) -> None:
+    outcome = command("evaluate", run, *options)
+
+    assert outcome.status == 2
+    assert message in outcome.err

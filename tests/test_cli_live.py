@@ -17,6 +17,7 @@ from mamba2.data.planted import planted_records
 from mamba2.data.synthetic import write_dbn
 from mamba2.train.checkpoint import Progress, make_model, save_checkpoint
 from mamba2.train.optim import make_optimizer
+from mamba2.train.runs import record_files
 
 Command = Callable[..., Any]
 SYMBOLS = {"6EH4": (SymbolInterval(date(2024, 1, 2), date(2024, 1, 4), 4916),)}
@@ -137,9 +138,8 @@ def test_a_state_whose_replacing_was_cut_off_is_gone_on_from(
 
 def test_a_replay_without_a_bar_of_the_contract_is_refused(run: Path, tmp_path: Path, command: Command) -> None:
     symbols = {"ESU4": SYMBOLS["6EH4"]}
-    outcome = command(
-        "live", run, "--replay", write_dbn(tmp_path / "es.dbn", planted_records("ar1", bars=3), symbols=symbols)
-    )
+    file = write_dbn(tmp_path / "es.dbn", planted_records("ar1", bars=3), symbols=symbols)
+    outcome = command("live", run, "--replay", file)
 
     assert outcome.status == 1
     assert "contract '6EH4': the files must hold this symbol as an outright; got ESU4." in outcome.err
@@ -155,3 +155,14 @@ def test_a_file_without_bars_leaves_the_state_as_it_is(
 
     assert (outcome.status, outcome.out) == (0, ""), outcome.err
     assert (tmp_path / "state" / "engine.json").read_bytes() == before
+
+
+def test_bars_of_another_interval_than_the_trainings_are_refused(
+    run: Path, days: tuple[Path, Path], command: Command
+) -> None:
+    record_files(run, days)
+    (run / "run.json").write_text('{"data": {"interval": 3600000000000}}')
+    outcome = command("live", run, "--replay", days[0])
+
+    assert outcome.status == 1
+    assert "live: bars must be of the training's interval, 3600 s; got 60 s." in outcome.err

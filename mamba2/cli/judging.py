@@ -41,6 +41,10 @@ def evaluate(
     contract = one_contract(symbol, front, all_)
     if control is not None and folds is not None:
         raise typer.BadParameter("--control and --folds exclude one another.")
+    if embargo and folds is None:
+        raise typer.BadParameter("--embargo is of --folds.")
+    if seed and control is None:
+        raise typer.BadParameter("--seed is of --control.")
     from mamba2.cli.pages import leave_evaluation_page, write_evaluation_page, write_values
     from mamba2.evaluation.run import control_run, evaluate_run, walk_forward_run
     from mamba2.train.runs import home

@@ -38,12 +38,12 @@ def live(
     from mamba2.live.stream import Gateway
     from mamba2.train.checkpoint import load_model
     from mamba2.train.device import choose_device
-    from mamba2.train.runs import find_checkpoint
+    from mamba2.train.runs import find_checkpoint, trained_interval
 
     model, config = load_model(find_checkpoint(run))
     model.to(choose_device(device or config.train.device))
     if symbols is None:
-        replay_session(model, config, files or [], typer.echo, state=state)
+        replay_session(model, config, files or [], typer.echo, state=state, trained_interval=trained_interval(run))
         return
     host, _, port = gateway.partition(":") if gateway else ("", "", "")
     signal(SIGTERM, default_int_handler)  # so that a stopped service saves its state, as Ctrl-C does
@@ -56,6 +56,7 @@ def live(
         gateway=Gateway(host, int(port)) if gateway else Gateway(),
         reconnects=reconnects,
         pause=pause,
+        trained_interval=trained_interval(run),
     )
 
 

@@ -59,6 +59,8 @@ class Dataset:
     dropped: tuple[Dropped, ...]
     degraded: int = 0
     """Bars in use of days on which Databento says that its data have flaws, spreads included."""
+    interval: int | None = None
+    """Nanoseconds from one bar to the next; None where there were no files."""
 
 
 def prepare(files: Sequence[Path], config: DataConfig) -> Dataset:
@@ -108,6 +110,7 @@ def split(tracks: Tracks, config: DataConfig) -> Dataset:
         sequences=len(windows),
         purged=len(windows) - len(train) - len(validation),
         dropped=market.dropped + selection.dropped,
+        interval=market.series[0].interval,
         degraded=sum(day.bars for day in degraded_days(market)),
     )
 

@@ -23,7 +23,8 @@ from mamba2.train.device import choose_device
 from mamba2.train.loop import fit
 
 SURROGATE_FLOOR = 0.999
-"""Least MSE ratio to zero on the surrogate: what lies below was not learned from the past."""
+"""Least MSE ratio on the surrogate to the better of zero and the train mean, as an order at random keeps a drift: what
+lies below was not learned from the past."""
 
 
 class WalkForward(NamedTuple):
@@ -38,6 +39,8 @@ class SurrogateResult(NamedTuple):
 
     evaluation: Evaluation
     ratio: float | None
+    least: float
+    """The smallest ratio that nothing is wrong with."""
     passed: bool
 
 
@@ -100,5 +103,7 @@ def surrogate_control(market: Market, config: RunConfig, *, seed: int) -> Surrog
     dataset = split(tracks, config.data)
     model = train_anew(dataset, config)
     evaluation = report(observe(model, tracks, tracks, held_back(tracks, dataset), config), config, synthetic=True)
-    ratio = next(each.scores[0].mse_ratio.value for each in evaluation.targets if each.target == "return")
-    return SurrogateResult(evaluation, ratio, ratio is not None and ratio >= SURROGATE_FLOOR)
+    scores = next(each.scores for each in evaluation.targets if each.target == "return")
+    ratio, drift = scores[0].mse_ratio.value, next(each.mse_ratio.value for each in scores if each.name == "train mean")
+    least = SURROGATE_FLOOR * min(1.0, 1.0 if drift is None else drift)
+    return SurrogateResult(evaluation, ratio, least, ratio is not None and ratio >= least)

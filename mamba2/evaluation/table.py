@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from typing import Any
 
-from mamba2.evaluation.controls import SURROGATE_FLOOR, SurrogateResult, WalkForward
+from mamba2.evaluation.controls import SurrogateResult, WalkForward
 from mamba2.evaluation.judge import LEAK_BELOW, Evaluation, TargetReport
 from mamba2.evaluation.metrics import Estimate, Score
 
@@ -33,7 +33,7 @@ def walk_forward_lines(result: WalkForward) -> Iterator[str]:
 def surrogate_line(result: SurrogateResult) -> str:
     """Whether the control is passed."""
     outcome = "passed" if result.passed else "FAILED"
-    return f"surrogate control {outcome}: MSE ratio {_text(result.ratio)}, {SURROGATE_FLOOR} is the least allowed"
+    return f"surrogate control {outcome}: MSE ratio {_text(result.ratio)}, {_text(result.least)} is the least allowed"
 
 
 def surrogate_fault(result: SurrogateResult) -> str | None:
@@ -41,7 +41,7 @@ def surrogate_fault(result: SurrogateResult) -> str | None:
     if result.passed:
         return None
     return (
-        f"surrogate control: on bars in random order the MSE ratio must be at least {SURROGATE_FLOOR}; got "
+        f"surrogate control: on bars in random order the MSE ratio must be at least {_text(result.least)}; got "
         f"{_text(result.ratio)}. Look for a feature that sees the future; with few bars it may be chance: try --seed."
     )
 

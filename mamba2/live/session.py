@@ -6,10 +6,10 @@ from pathlib import Path
 
 from mamba2.config import RunConfig
 from mamba2.data.api import api_key, infer_stype
-from mamba2.data.bars import load_bars
+from mamba2.data.bars import SECOND, load_bars
 from mamba2.data.degraded import without_degraded
 from mamba2.data.selection import select
-from mamba2.errors import ConfigError
+from mamba2.errors import ConfigError, DataError
 from mamba2.live.engine import Engine
 from mamba2.live.lines import prediction_line
 from mamba2.live.replay import replay
@@ -22,7 +22,13 @@ Say = Callable[[str], None]
 
 
 def replay_session(
-    model: Forecaster, config: RunConfig, files: Sequence[Path], say: Say, *, state: Path | None
+    model: Forecaster,
+    config: RunConfig,
+    files: Sequence[Path],
+    say: Say,
+    *,
+    state: Path | None,
+    trained_interval: int | None = None,
 ) -> None:
     """Says a line for each forecast on the files' bars; the state is saved when all of them are through.
 
@@ -35,6 +41,7 @@ def replay_session(
     if not market.series:
         return  # of a holiday; the state stays as it is
     select(market, config.data.contract)
+    _require_trained(market.series[0].interval, trained_interval)
     engine = _engine(model, config, market.series[0].interval, state)
     if config.data.skip_degraded:
         market = without_degraded(market)
@@ -67,6 +74,7 @@ def feed_session(
     gateway: Gateway,
     reconnects: int,
     pause: float,
+    trained_interval: int | None = None,
 ) -> None:
     """Says a line for each forecast on the feed's bars, until the user interrupts; in any case the state is saved.
 
@@ -74,6 +82,7 @@ def feed_session(
         Mamba2Error: the state, the key, the subscription or a bar is refused, or the feed is lost.
     """
     key = api_key()
+    _require_trained(INTERVALS[wanted.schema], trained_interval)
     engine = _engine(model, config, INTERVALS[wanted.schema], state)
     try:
         with suppress(KeyboardInterrupt):
@@ -81,6 +90,14 @@ def feed_session(
     finally:
         if state is not None:  # after an error too: a refused bar has changed nothing
             save_engine(state, engine)
+
+
+def _require_trained(interval: int, trained: int | None) -> None:
+    if trained is not None and interval != trained:
+        raise DataError(
+            f"live: bars must be of the training's interval, {trained // SECOND} s; got {interval // SECOND} s. "
+            "Take the schema that the run was trained on."
+        )
 
 
 def _engine(model: Forecaster, config: RunConfig, interval: int, state: Path | None) -> Engine:

@@ -47,7 +47,12 @@ def write_run(out: Path, files: Sequence[Path], config: RunConfig, dataset: Data
     record = {
         "versions": {"python": platform.python_version(), "mamba2": __version__, **packages},
         "seed": config.train.seed,
-        "data": {"digest": data_digest(dataset), "files": [path.name for path in files], **_counts(dataset)},
+        "data": {
+            "digest": data_digest(dataset),
+            "files": [path.name for path in files],
+            "interval": dataset.interval,
+            **_counts(dataset),
+        },
         "parameters": parameters,
         "git": _git_state(),
     }

@@ -45,6 +45,22 @@ def recorded_files(run: Path) -> list[Path]:
         ) from error
 
 
+def trained_interval(run: Path) -> int | None:
+    """Nanoseconds from one bar to the next, of the run or of the one that a checkpoint belongs to; None if not known.
+
+    Raises:
+        CheckpointError: the run's record is damaged.
+    """
+    folder = home(run)
+    if folder is None or not (folder / "run.json").is_file():
+        return None
+    try:
+        interval: int | None = json.loads((folder / "run.json").read_text(encoding="utf-8"))["data"].get("interval")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise CheckpointError(f"{folder / 'run.json'}: must be the record of a run; {error!r}. Restore it.") from error
+    return interval
+
+
 def find_checkpoint(run: Path) -> Path:
     """The path itself when it is a checkpoint or names one, else the run's last.
 

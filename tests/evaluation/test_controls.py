@@ -51,6 +51,17 @@ def test_a_feature_that_looks_ahead_fails_the_control(market: Market, monkeypatc
     assert found.ratio < 0.7
 
 
+def test_a_drift_is_not_taken_for_a_leak(market: Market) -> None:
+    (bars,) = market.series
+    rising = np.exp(1e-4 * np.arange(len(bars)))
+    prices = {name: np.rint(getattr(bars, name) * rising).astype(np.int64) for name in ("open", "high", "low", "close")}
+    found = surrogate_control(replace(market, series=(replace(bars, **prices),)), CONFIG, seed=0)
+
+    assert found.ratio is not None
+    assert found.ratio < 0.99
+    assert found.passed
+
+
 def test_a_run_without_returns_has_no_surrogate(market: Market) -> None:
     config = replace(CONFIG, data=replace(CONFIG.data, targets=("range",)))
 

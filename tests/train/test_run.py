@@ -15,6 +15,7 @@ import pytest
 import torch
 
 from mamba2.config import DataConfig, ModelConfig, RunConfig, TrainConfig
+from mamba2.data.bars import MINUTE
 from mamba2.data.dataset import Dataset, prepare
 from mamba2.errors import CheckpointError, ConfigError, TrainingError
 from mamba2.model.forecaster import Forecaster
@@ -78,6 +79,7 @@ def test_a_run_says_how_it_came_to_be(example: list[Path], small: RunConfig, tmp
     assert record["data"] == {
         "digest": data_digest(dataset),
         "files": [path.name for path in example],
+        "interval": MINUTE,
         "messages": 7223,
         "bars": 5460,
         "sequences": dataset.sequences,
