@@ -128,14 +128,14 @@ class Engine:
         self._require_next(bar)
         session, front, volumes = self._session_with(bar)
         chosen = self.config.data.contract != "front" or bar.key == front
-        prediction, instrument = self._advance(bar, chosen)
-        self.state = EngineState(
-            clock=bar.time,
-            session=session,
-            front=front,
-            volumes=volumes,
-            instruments=self.state.instruments | {bar.key: instrument},
-        )
+        if bar.low > 0 or chosen:
+            _require_prices(bar, least=1)
+            prediction, instrument = self._advance(bar, chosen)
+            instruments = self.state.instruments | {bar.key: instrument}
+        else:  # logs cannot be taken, and need not be: its volume counts, and its past begins anew
+            prediction = None
+            instruments = {key: each for key, each in self.state.instruments.items() if key != bar.key}
+        self.state = EngineState(clock=bar.time, session=session, front=front, volumes=volumes, instruments=instruments)
         return prediction
 
     def mark_gap(self) -> None:
@@ -162,9 +162,7 @@ class Engine:
                 f"{where}: only completed bars are taken; this one ends at {utc(bar.time + self.interval)} and came at "
                 f"{utc(received)}. Check the clock of this machine."
             )
-        if not (0 < bar.low <= min(bar.open, bar.close) and max(bar.open, bar.close) <= bar.high < 2**63 - 1):
-            prices = ", ".join(f"{name} {getattr(bar, name) / 1e9}" for name in ("open", "high", "low", "close"))
-            raise DataError(f"{where}: must have 0 < low <= open, close <= high; got {prices}. Leave the bar out.")
+        _require_prices(bar, least=-(2**63))
         for key in self.state.instruments:
             if key.symbol == bar.key.symbol and key.publisher_id != bar.key.publisher_id:
                 raise DataError(
@@ -228,6 +226,14 @@ class Engine:
                 quantiles=forecast.quantiles[0, 0].cpu().numpy(),
             )
         return prediction, Instrument(found.state, state, bars + 1, since_start + 1, chosen)
+
+
+def _require_prices(bar: Bar, least: int) -> None:
+    if least <= bar.low <= min(bar.open, bar.close) and max(bar.open, bar.close) <= bar.high < 2**63 - 1:
+        return
+    prices = ", ".join(f"{name} {getattr(bar, name) / 1e9}" for name in ("open", "high", "low", "close"))
+    where = f"{bar.key.symbol} at {utc(bar.time)}"
+    raise DataError(f"{where}: must have 0 < low <= open, close <= high; got {prices}. Leave the bar out.")
 
 
 def _one(bar: Bar, interval: int) -> Bars:

@@ -210,6 +210,21 @@ def test_prices_that_cannot_be_are_refused(bad: dict[str, int], engine: Engine) 
     assert "must have 0 < low <= open, close <= high; got open " in refusal(engine, [bar(0)._replace(**bad)])
 
 
+def test_a_price_of_zero_of_another_contract_than_the_front_ends_nothing(model: Forecaster, config: RunConfig) -> None:
+    day = 24 * 60
+    bars = [bar(0), bar(0, key=M4, volume=1), *(bar(day + minute) for minute in range(3))]
+    bars.insert(4, bar(day + 1, close=5, key=M4, volume=70)._replace(open=0, low=0))
+    engine, other = (Engine(model, settings(config, "front"), interval=MINUTE) for _ in range(2))
+    found = [engine.push(each) for each in bars]
+    expected = [other.push(each) for each in bars if each.low > 0]
+
+    assert found.pop(4) is None
+    assert [each is None for each in found] == [True, True, False, False, False]
+    assert [each and each.mean.tolist() for each in found] == [each and each.mean.tolist() for each in expected]
+    assert engine.state.volumes[M4] == 70
+    assert "must have 0 < low" in refusal(engine, [bar(day + 5)._replace(low=0)])
+
+
 def test_a_second_publisher_is_refused(engine: Engine) -> None:
     assert refusal(engine, [bar(0), bar(1, key=Key("6EH4", 2, 1))]) == (
         "6EH4 at 2024-01-02T12:01:00Z: bars must come from one publisher; got 1 and 2. Subscribe to one dataset."
