@@ -49,8 +49,7 @@ def why_composed(
         return "the fast form has no rule for forward-mode derivatives, nor for torch.func"
     if mask is not None:
         return "there are pads"
-    if _has_any_global_hook():
-        return "there are hooks for all modules"
+    # Hooks for all modules do not count: a count of operations has some, and is to count those that are run.
     if any(type(each) is not nn.Linear or _is_changed(each) for each in block.children()):
         return "a projection is no plain nn.Linear"
     tensors = [u, *state, *block.parameters()]
@@ -72,6 +71,8 @@ def why_apart(block: nn.Module, forward: Callable[..., Any]) -> str | None:
     """
     if type(block).forward is not forward or _is_changed(block):
         return "the block has hooks, or a forward of its own"
+    if _has_any_global_hook():
+        return "there are hooks for all modules"
     return None
 
 

@@ -201,7 +201,7 @@ def test_hooks_of_all_modules_run_for_blocks_too():
     with handle:
         backbone(torch.randn(2, 5, 2), backbone.initial_state(2))
 
-    assert (seen.count(Mamba2Block), seen.count(nn.Linear)) == (3, 6)
+    assert seen.count(Mamba2Block) == 3
 
 
 def test_a_wrapper_around_a_block_is_called():
