@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from mamba2.errors import ConfigError
+
 if TYPE_CHECKING:
     from mamba2.evaluation.run import Outcome
 
@@ -28,8 +30,6 @@ def write_values(path: Path, values: Any) -> None:
     Raises:
         ConfigError: the file cannot be written.
     """
-    from mamba2.errors import ConfigError
-
     try:
         path.write_text(json.dumps(values, indent=2, allow_nan=False) + "\n", encoding="utf-8")
     except OSError as error:

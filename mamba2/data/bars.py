@@ -14,6 +14,7 @@ from mamba2.data.condition import find_conditions
 from mamba2.data.folder import read_folder
 from mamba2.data.merge import joined, merge
 from mamba2.data.series import read_source, series_of
+from mamba2.errors import DataError
 
 __all__ = [
     "DAY",
@@ -27,6 +28,7 @@ __all__ = [
     "Market",
     "exchange_time",
     "load_bars",
+    "require_interval",
     "slabs",
     "utc",
 ]
@@ -119,3 +121,16 @@ def load_bars(paths: Sequence[Path]) -> Market:
     files, messages = sum(source.files for source in sources), sum(source.messages for source in sources)
     folder = next((source.path for source in sources if source.conditions is not None), None)
     return Market(files, messages, tuple(series), tuple(dropped), find_conditions(sources), folder)
+
+
+def require_interval(who: str, interval: int, trained: int | None) -> None:
+    """Bars come as often as those of the training; None where that is not known.
+
+    Raises:
+        DataError: they do not.
+    """
+    if trained is not None and interval != trained:
+        raise DataError(
+            f"{who}: bars must be of the training's interval, {trained // SECOND} s; got {interval // SECOND} s. "
+            "Take the schema that the run was trained on."
+        )

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from mamba2.config import RunConfig
-from mamba2.data.bars import SECOND, load_bars
-from mamba2.data.dataset import Tracks, make_tracks, split
+from mamba2.data.bars import load_bars, require_interval
+from mamba2.data.dataset import make_tracks, split
 from mamba2.data.synthetic import are_synthetic
 from mamba2.errors import DataError
 from mamba2.evaluation.controls import surrogate_control, walk_forward
@@ -61,21 +61,13 @@ def evaluate_run(run: Path, files: Sequence[Path], *, contract: str | None = Non
     other = _of_contract(config, contract).data
     learned = make_tracks(load_bars(learned_files or judged_files), config.data if learned_files else other)
     judged = make_tracks(load_bars(judged_files), other)
-    _require_interval(judged, learned)
+    require_interval("evaluate", judged.market.series[0].interval, learned.market.series[0].interval)
     trained = split(learned, config.data)
     require_same_data(checkpoint, data_digest(trained))  # else bars that were learned from would be judged
     fold = held_back(learned, trained)
     found = report(observe(model, judged, learned, fold, config), config, synthetic=are_synthetic(judged_files))
     stretch = forecast_stretch(model, judged.contracts, fold.start)
     return Outcome("evaluation", tuple(evaluation_lines(found)), to_json(found), leak_fault(found), stretch)
-
-
-def _require_interval(judged: Tracks, learned: Tracks) -> None:
-    found, wanted = (each.market.series[0].interval // SECOND for each in (judged, learned))
-    if found != wanted:
-        raise DataError(
-            f"evaluate: bars must be of the training's interval, {wanted} s; got {found} s. Name files of its schema."
-        )
 
 
 def walk_forward_run(

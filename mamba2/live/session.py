@@ -6,10 +6,10 @@ from pathlib import Path
 
 from mamba2.config import RunConfig
 from mamba2.data.api import api_key, infer_stype
-from mamba2.data.bars import SECOND, load_bars
+from mamba2.data.bars import load_bars, require_interval
 from mamba2.data.degraded import without_degraded
 from mamba2.data.selection import select
-from mamba2.errors import ConfigError, DataError
+from mamba2.errors import ConfigError
 from mamba2.live.engine import Engine
 from mamba2.live.lines import prediction_line
 from mamba2.live.replay import replay
@@ -41,7 +41,7 @@ def replay_session(
     if not market.series:
         return  # of a holiday; the state stays as it is
     select(market, config.data.contract)
-    _require_trained(market.series[0].interval, trained_interval)
+    require_interval("live", market.series[0].interval, trained_interval)
     engine = _engine(model, config, market.series[0].interval, state)
     if config.data.skip_degraded:
         market = without_degraded(market)
@@ -82,7 +82,7 @@ def feed_session(
         Mamba2Error: the state, the key, the subscription or a bar is refused, or the feed is lost.
     """
     key = api_key()
-    _require_trained(INTERVALS[wanted.schema], trained_interval)
+    require_interval("live", INTERVALS[wanted.schema], trained_interval)
     engine = _engine(model, config, INTERVALS[wanted.schema], state)
     try:
         with suppress(KeyboardInterrupt):
@@ -92,15 +92,7 @@ def feed_session(
             save_engine(state, engine)
 
 
-def _require_trained(interval: int, trained: int | None) -> None:
-    if trained is not None and interval != trained:
-        raise DataError(
-            f"live: bars must be of the training's interval, {trained // SECOND} s; got {interval // SECOND} s. "
-            "Take the schema that the run was trained on."
-        )
-
-
 def _engine(model: Forecaster, config: RunConfig, interval: int, state: Path | None) -> Engine:
-    if state is not None and existing(state).exists():
-        return load_engine(existing(state), model, config, interval=interval)
+    if state is not None and (folder := existing(state)).exists():
+        return load_engine(folder, model, config, interval=interval)
     return Engine(model, config, interval=interval)
