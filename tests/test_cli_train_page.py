@@ -111,3 +111,18 @@ def test_a_page_that_cannot_be_made_does_not_fail_the_run(
 def test_what_is_refused_before_training_leaves_no_page(run: Callable[..., Any], tmp_path: Path) -> None:
     assert run("--window", "100000").status == 1
     assert not (tmp_path / "run").exists()
+
+
+def test_the_page_is_about_the_device_that_was_gone_on_with(
+    run: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert run().status == 0
+    asked: list[str] = []
+    monkeypatch.setattr("mamba2.train.distributed.own_device", lambda name: asked.append(name) or "cpu")
+    config = tmp_path / "run" / "config.toml"
+    config.write_text(config.read_text().replace('device = "cpu"', 'device = "cuda"'))
+    pages.leave_train_page(tmp_path / "run", "cpu")
+
+    assert 'device = "cuda"' in config.read_text()
+    assert asked == ["cpu"]
+    assert report(tmp_path)["device"] != "cuda"

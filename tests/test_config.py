@@ -168,3 +168,8 @@ def test_a_file_that_is_no_text_is_named(tmp_path):
 
     with pytest.raises(ConfigError, match=f"^{re.escape(f'{path}: cannot be read as a config: ')}.*utf-8"):
         RunConfig.load(path)
+
+
+def test_a_seed_that_torch_does_not_take_is_refused():
+    with pytest.raises(ConfigError, match=re.escape(f"seed = {2**64} is not below 2**63.")):
+        TrainConfig(seed=2**64)

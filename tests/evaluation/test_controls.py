@@ -1,6 +1,7 @@
 """Controls that train anew: the surrogate finds what looks ahead, and folds are judged by the past only."""
 
 from dataclasses import replace
+from datetime import date
 
 import numpy as np
 import pytest
@@ -11,7 +12,9 @@ from mamba2.data.bars import Bars, Market, load_bars
 from mamba2.data.dataset import make_tracks
 from mamba2.data.features import Features, FeatureState, compute_features
 from mamba2.data.planted import write_planted
+from mamba2.data.surrogate import surrogate_market
 from mamba2.errors import DataError
+from mamba2.evaluation import controls
 from mamba2.evaluation.controls import surrogate_control, walk_forward
 
 CONFIG = RunConfig(
@@ -85,3 +88,19 @@ def test_each_fold_is_judged_after_what_it_learned_from(market: Market) -> None:
 def test_an_embargo_that_leaves_nothing_is_refused(market: Market) -> None:
     with pytest.raises(DataError, match=r"^walk-forward: fold 1 needs windows 9031 bars .* smaller --embargo"):
         walk_forward(make_tracks(market, CONFIG.data), CONFIG, folds=2, embargo=9000, synthetic=True)
+
+
+def test_bars_of_degraded_days_are_not_shuffled_into_others(market: Market, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Market] = []
+
+    def looked_at(market: Market, *arguments: object) -> Market:
+        seen.append(market)
+        return surrogate_market(market, *arguments)
+
+    monkeypatch.setattr(controls, "surrogate_market", looked_at)
+    flawed = replace(market, conditions={date(2024, 1, 3): "degraded"})
+    surrogate_control(flawed, replace(CONFIG, data=replace(CONFIG.data, skip_degraded=True)), seed=0)
+
+    days = {str(day) for day in seen[0].series[0].time.astype("datetime64[ns]").astype("datetime64[D]")}
+    assert "2024-01-03" not in days
+    assert {"2024-01-02", "2024-01-04"} <= days

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from mamba2.config import ModelConfig
 from mamba2.errors import ShapeError
 from mamba2.model.block import BlockState, Mamba2Block
+from mamba2.verify.checks import require_close
 
 SMALL = ModelConfig(d_model=4, d_state=2, headdim=2, d_conv=3)
 
@@ -196,3 +197,28 @@ def test_a_step_goes_on_from_a_state_of_any_layout(lay):
 
     assert torch.equal(y, expected)
     assert torch.equal(after.ssm, last.ssm)
+
+
+def test_a_step_is_mapped_over_weights_as_a_sequence_is():
+    torch.manual_seed(0)
+    block = Mamba2Block(ModelConfig(d_model=8, headdim=4, d_state=4))
+    u, state, biases = torch.randn(2, 1, 8), block.initial_state(2), torch.randn(3, *block.conv_bias.shape)
+
+    def run(name):
+        whole = Called(block, name)
+        return torch.func.vmap(
+            lambda bias: torch.func.functional_call(whole, {"block.conv_bias": bias}, (u, state))[0]
+        )(biases)
+
+    require_close("steps", run("step"), run("forward"))
+
+
+class Called(torch.nn.Module):
+    """A method of a block as a module of its own."""
+
+    def __init__(self, block, name):
+        super().__init__()
+        self.block, self.name = block, name
+
+    def forward(self, u, state):
+        return getattr(self.block, self.name)(u, state)

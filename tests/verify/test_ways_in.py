@@ -108,6 +108,22 @@ def test_a_target_that_is_unfit_gets_one_line(
     assert (outcome.status, outcome.out, outcome.err) == (1, "", f"mamba2: {message}\n")
 
 
+@pytest.mark.parametrize("error", ["RuntimeError", "ImportError"])
+def test_a_target_in_a_package_that_raises_gets_one_line(
+    command: Callable, error: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = f"raises_{error.lower()}"
+    (tmp_path / package).mkdir()
+    (tmp_path / package / "__init__.py").write_text(f"raise {error}('no weights')", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+
+    outcome = command("verify", f"{package}.part:Any")
+
+    expected = f"mamba2: {package}.part:Any: {package}.part does not import: {error}: no weights\n"
+    assert (outcome.status, outcome.out, outcome.err) == (1, "", expected)
+
+
 def test_the_suite_skips_expects_and_reports_stale_entries(tmp_path: Path, broken: str) -> None:
     (tmp_path / "skips").write_text("# not yet\nL6: later\nL99: gone\n", encoding="utf-8")
     (tmp_path / "xfails").write_text("L2: doubles\nL12: doubles\nL14: doubles\nL21[Doubled]: doubles\nL3: doubles\n")
