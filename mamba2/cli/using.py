@@ -42,8 +42,9 @@ def live(
 
     model, config = load_model(find_checkpoint(run))
     model.to(choose_device(device or config.train.device))
+    interval = trained_interval(run)
     if symbols is None:
-        replay_session(model, config, files or [], typer.echo, state=state, trained_interval=trained_interval(run))
+        replay_session(model, config, files or [], typer.echo, state=state, trained_interval=interval)
         return
     host, _, port = gateway.partition(":") if gateway else ("", "", "")
     signal(SIGTERM, default_int_handler)  # so that a stopped service saves its state, as Ctrl-C does
@@ -56,7 +57,7 @@ def live(
         gateway=Gateway(host, int(port)) if gateway else Gateway(),
         reconnects=reconnects,
         pause=pause,
-        trained_interval=trained_interval(run),
+        trained_interval=interval,
     )
 
 

@@ -16,7 +16,7 @@ from mamba2.data.features import FeatureState
 from mamba2.errors import CheckpointError
 from mamba2.live.engine import Engine, EngineState, Instrument, Key
 from mamba2.model.block import BlockState
-from mamba2.model.files import whole_folder
+from mamba2.model.files import existing, whole_folder
 from mamba2.model.forecaster import Forecaster
 from mamba2.model.state import load_state, save_state, select_rows
 
@@ -63,6 +63,7 @@ def load_engine(folder: Path, model: Forecaster, config: RunConfig, *, interval:
     Raises:
         CheckpointError: a part is missing or damaged, or it is the state of another model or interval.
     """
+    folder = existing(folder)
     try:
         content = json.loads((folder / "engine.json").read_text(encoding="utf-8"))
         expected = {"format": FORMAT, "model": fingerprint(model, config), "interval": interval}

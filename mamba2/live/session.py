@@ -40,7 +40,7 @@ def replay_session(
     market = load_bars(files)
     if not market.series:
         return  # of a holiday; the state stays as it is
-    select(market, config.data.contract)
+    select(market, config.data.contract)  # which refuses files without it
     require_interval("live", market.series[0].interval, trained_interval)
     engine = _engine(model, config, market.series[0].interval, state)
     if config.data.skip_degraded:
@@ -93,6 +93,6 @@ def feed_session(
 
 
 def _engine(model: Forecaster, config: RunConfig, interval: int, state: Path | None) -> Engine:
-    if state is not None and (folder := existing(state)).exists():
-        return load_engine(folder, model, config, interval=interval)
+    if state is not None and existing(state).exists():
+        return load_engine(state, model, config, interval=interval)
     return Engine(model, config, interval=interval)

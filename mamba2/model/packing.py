@@ -28,6 +28,7 @@ def unpack(
     """One sequence a row, right-padded to the longest; and which steps are real.
 
     Raises:
+        ShapeError: there is more than one row, or none.
         ConfigError: the lengths do not rise from 0 to the length of the row.
     """
     lengths = cu_seqlens.diff()
@@ -51,6 +52,7 @@ def run_packed(
     pack those of like length.
 
     Raises:
+        ShapeError: there is more than one row, or none.
         ConfigError: the lengths do not rise from 0 to the length of the row.
     """
     padded, mask = unpack(row, cu_seqlens)
